@@ -13,21 +13,45 @@ Ints = NDArray[np.int64]
 _AMOUNT_END: Final = 2**33
 """Amounts below it, times `SECOND_NS`, fit into 63 bits."""
 _BOUND_END: Final = 2.0**53
+_QUOTIENT_END: Final = 2.0**50
+_ERROR: Final = 2.0**-51
+"""Highest relative error of a quotient: each of two conversions, a product and a division has at most 2^-53."""
+_REACH_NS: Final = 2**62
 
 
 def costs_ns(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
     """Return the cost of each amount under its bound, in nanoseconds.
 
+    Nearly all are found by floating-point division: its error cannot change the result unless the quotient is near a whole number.
+
     Args:
         amounts: bytes of each request; not negative.
         bounds: units per second, one for each.
     """
+    if not len(amounts):
+        return np.zeros(0, np.int64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        quotients = amounts * float(SECOND_NS) / bounds
+    highest = float(quotients.max())
+    if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
+        return np.where(bounds == np.inf, 0, _near_whole(amounts, bounds))
+    whole = np.ceil(quotients)
+    np.subtract(whole, quotients, out=quotients)
+    quotients -= 0.5
+    np.abs(quotients, out=quotients)
+    costs = whole.astype(np.int64)
+    near = np.flatnonzero(quotients >= 0.5 - highest * _ERROR)
+    if len(near):
+        costs[near] = np.where(bounds[near] == np.inf, 0, _near_whole(amounts[near], bounds[near]))
+    return costs
+
+
+def _near_whole(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
+    """Return the costs that are too near to a whole number, or too large, for a division with rounding: by integers."""
     is_whole = (bounds >= 1.0) & (bounds < _BOUND_END) & (np.floor(bounds) == bounds) & (amounts < _AMOUNT_END)
-    costs = np.zeros(len(amounts), np.int64)
     divisor = np.where(is_whole, bounds, 1.0).astype(np.int64)
-    np.floor_divide(-np.where(is_whole, amounts, 0) * SECOND_NS, divisor, out=costs)
-    np.negative(costs, out=costs)
-    others = np.flatnonzero(~is_whole & (bounds != np.inf))
+    costs: Ints = -(-np.where(is_whole, amounts, 0) * SECOND_NS // divisor)
+    others = np.flatnonzero(~is_whole)
     if len(others):
         costs[others] = _one_by_one(amounts[others].tolist(), bounds[others].tolist())
     return np.minimum(costs, ENDLESS_NS)
@@ -59,4 +83,38 @@ def leads_before_ns(times_ns: Ints, costs: Ints, first_lead_ns: int) -> Ints:
     earlier[0] = times_ns[0] + first_lead_ns
     np.maximum(latest[:-1], earlier[0], out=earlier[1:])
     leads: Ints = np.maximum(before + earlier - times_ns, 0)
+    return leads
+
+
+def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:
+    """Return `leads_before_ns` of several schedules, one behind the other.
+
+    All are computed at once: a number that grows from schedule to schedule is added to their times, so that no maximum reaches beyond its
+    schedule. If these numbers exceed 62 bits, they are computed one by one.
+
+    Args:
+        times_ns: when the requests pass; ascending within each schedule.
+        costs: what each is charged.
+        begins: position of the first request of each schedule, ascending from 0 on.
+        first_leads_ns: the lead before that.
+    """
+    latest = times_ns - np.cumsum(costs) + costs  # time less the cost of all requests before it; only differences within a schedule count
+    lowest = int(latest.min())
+    stride = int(latest.max()) - lowest + int(first_leads_ns.max()) + 1
+    if stride * len(begins) >= _REACH_NS or float(costs.sum(dtype=np.float64)) >= _REACH_NS:
+        ends = [*begins.tolist()[1:], len(times_ns)]
+        return np.concatenate(
+            [
+                leads_before_ns(times_ns[begin:end], costs[begin:end], lead)
+                for begin, end, lead in zip(begins.tolist(), ends, first_leads_ns.tolist(), strict=True)
+            ]
+        )
+    latest += np.repeat(np.arange(len(begins)) * stride - lowest, np.diff(begins, append=len(times_ns)))
+    highest = latest.copy()
+    highest[begins] += first_leads_ns
+    np.maximum.accumulate(highest, out=highest)
+    leads = np.empty_like(latest)
+    np.subtract(highest[:-1], latest[1:], out=leads[1:])
+    np.maximum(leads, 0, out=leads)
+    leads[begins] = first_leads_ns
     return leads

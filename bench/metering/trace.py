@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 
 from metering_format.event_kinds import CHARGED, OWED, RECORD, REFUSED, SETTLED, UNRECORD
-from metering_format.places import SEGMENTS, file_set_name
+from metering_format.places import PACED, SEGMENTS, file_set_name
 from proxy.base.files import make_directory
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.record import RECORDED
 from proxy.metering.conversion.convert import convert
+from proxy.metering.conversion.usage_table import COLUMNS
 from proxy.metering.raw import DTYPE
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
+from quota.paced_schedule import BURST_MS as PACED_BURST_MS
+from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns, ms_after
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 RUN_ID = "20261121T120000Z-0000beac"
@@ -45,6 +48,8 @@ class Shape:
         zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
         unrecord_share: the share of decisions that are followed by an un-record of the same value, as for a throttled fetch.
         lazy: whether the deciding groups use the short path, as in the proxy.
+        connections: number of each group, in usage rows; without them rates over minutes are not judged where windows decide.
+        paced: whether schedules decide; a bound is then at least 1.05 times the mean rate of its group, since waits do not change arrivals.
     """
 
     events: int
@@ -57,6 +62,8 @@ class Shape:
     window_ms: int = 1_000
     unrecord_share: float = 0.0
     lazy: bool = True
+    paced: bool = False
+    connections: int = 0
     seed: int = 1
 
 
@@ -83,7 +90,9 @@ def decide(shape: Shape) -> Decided:
     group, ts_ms, value, kind = arrivals(shape, dice)
     seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
     amount = PERCENT_PER_NANOSECOND if shape.quota_type == "Request" else 1.0
-    bound = np.maximum(seconds * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3)
+    bound = np.maximum(seconds * amount * dice.uniform(1.05 if shape.paced else 0.8, 5.0, shape.groups), 1e-3)
+    if shape.paced:
+        return _admit(Decided(group, ts_ms, value, kind, np.zeros(len(group), np.int32), bound))
     if shape.quota_type == MUTATION:
         return _decide_buckets(shape, Decided(group, ts_ms, value, kind, np.zeros(len(group), np.int32), bound), dice)
     cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
@@ -98,6 +107,21 @@ def decide(shape: Shape) -> Decided:
         amounts = (value[part] * PERCENT_PER_NANOSECOND if is_request else value[part]).tolist()
         throttle_ms[part] = list(_loop(sensors, group[part].tolist(), amounts, ts_ms[part].tolist(), kind[part].tolist()))
     return Decided(group, ts_ms, value, kind, throttle_ms, bound)
+
+
+def _admit(asked: Decided) -> Decided:
+    """Let one schedule per group admit requests in the order in which they come; return them in the order in which they pass."""
+    schedules = [PacedSchedule(PACED_BURST_MS * MS_NS) for _ in asked.bound]
+    bounds, waits_ms = asked.bound.tolist(), array("q")
+    for ref, now_ms, size in zip(asked.group.tolist(), asked.ts_ms.tolist(), asked.value.tolist(), strict=True):
+        schedule = schedules[ref]
+        wait_ms = ms_after(schedule.wait_ns(now_ms * MS_NS))
+        schedule.charge(cost_ns(size, bounds[ref]), (now_ms + wait_ms) * MS_NS)
+        waits_ms.append(wait_ms)
+    waited = np.frombuffer(waits_ms, np.int64)
+    order = np.argsort(asked.ts_ms + waited, kind="stable")
+    columns = (asked.group, asked.ts_ms + waited, asked.value, asked.kind, waited.astype(np.int32))
+    return Decided(*(column[order] for column in columns), asked.bound)
 
 
 def _loop(sensors: list[EnforcedGroup], groups: list[int], amounts: list[float], times: list[int], kinds: list[int]) -> Iterator[int]:
@@ -171,7 +195,8 @@ def write(directory: Path, shape: Shape, decided: Decided) -> Path:
 def _write_file_set(directory: Path, shape: Shape, decided: Decided, part: slice, previous: str | None, *, final: bool) -> str:
     file_set = file_set_name(RUN_ID, part.start)
     settings = {"num_samples": shape.num_samples, "window_ms": shape.window_ms}
-    reported = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
+    of_run = settings | ({PACED: PACED_BURST_MS} if shape.paced else {})
+    reported = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": of_run, "quota_config_sha256": None}
     header = header_of(RUN_ID, PROXY_ID, 0, **reported)
     opened_ts_ms = int(decided.ts_ms[part.start])
     run = {**header, "first_seq": part.start, "part": 0, "opened_ts_ms": opened_ts_ms, "previous": previous}
@@ -180,6 +205,9 @@ def _write_file_set(directory: Path, shape: Shape, decided: Decided, part: slice
     facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
     for ref in np.unique(decided.group[part]).tolist():
         facts += _group_facts(shape, ref, float(decided.bound[ref]))
+        facts += _client_facts(ref) if shape.connections else []
+    if shape.connections:
+        facts.append(_usage_fact(shape, [fact["client"]["client_ref"] for fact in facts if "client" in fact], opened_ts_ms))
     writer = SegmentWriter(directory / SEGMENTS / file_set, facts)
     for first in range(part.start, part.stop, BATCH_WORDS):
         own = slice(first, min(first + BATCH_WORDS, part.stop))
@@ -206,8 +234,21 @@ def _group_facts(shape: Shape, ref: int, bound: float) -> list[dict[str, Any]]:
     cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
     sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "cap_ms": cap_ms, "first_seen_ms": START_MS}
     about = {"quota_type": shape.quota_type, "scope": "broker", "node_id": 1, "node": "1", "tag_client_id": f"client-{ref}"}
-    rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1}
+    rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1, "is_paced": shape.paced}
     return [{"group": {"group_ref": ref, **about, **sensor}}, {"bound": {"group_ref": ref, "from_seq": 0, "bound": bound, **rule}}]
+
+
+def _client_facts(ref: int) -> list[dict[str, Any]]:
+    client = {"principal_type": "User", "principal": "bench", "client_id": f"client-{ref}", "name_form": "plain"}
+    return [{"client": {"client_ref": ref, **client}}]
+
+
+def _usage_fact(shape: Shape, refs: list[int], second_ms: int) -> dict[str, Any]:
+    """Return a second in which each client had connections and no requests."""
+    place = {"node_id": 1, "node": "1", "listener": "bench", "api_class": "produce"}
+    counts = dict.fromkeys(COLUMNS, 0) | place | {"connections_open": shape.connections}
+    rows = [tuple((counts | {"client_ref": ref})[name] for name in COLUMNS) for ref in refs]
+    return {"usage": {"second_ms": second_ms // 1_000 * 1_000, "rows": rows}}
 
 
 def totals(directory: Path) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
 python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
-    [--only proof|speed|cost|tables|iceberg|small|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
+    [--only proof|paced|speed|cost|tables|iceberg|small|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
     [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
@@ -28,6 +28,7 @@ from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
 from bench.pipeline.validation.of_fleet import judged_fleet
+from bench.pipeline.validation.of_paced import judged_paced
 from bench.pipeline.validation.of_workers import judged
 
 EVENTS = 10_000_000
@@ -54,6 +55,11 @@ def main() -> int:
             wrong = sum(row["differences"] + row["events"] - row["decisions"] for row in rows)
             report.add("", *_proof_lines(rows))
             report.data["proof"] = rows
+        if options.only == "paced":
+            of_paced = judged_paced(folder, _make, options.events)
+            wrong += sum(of_paced.differences.values())
+            report.add("", *of_paced.lines())
+            report.data["paced"] = of_paced._asdict()
         if options.only in (None, "speed"):
             turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
             report.add("", *lines)
@@ -229,7 +235,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument(
         "--only",
-        choices=["proof", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet", "hundred-million"],
+        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet", "hundred-million"],
         help="only this part; hundred-million has ten times as many decisions by default, and a memory control group of 4 GiB",
     )
     parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the parts `tables` and `hundred-million`")

@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 @click.option(
     "--quotas", type=INPUT, metavar="FILE", help="Also check recorded groups and bounds against this quota file, which was in effect."
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["kafka", "paced"]),
-    default="kafka",
-    show_default=True,
-    help="Limit for rates over a minute or more: the maximum of Kafka's algorithm, or 1.02 times the bound.",
-)
 @click.option("--cross-check", is_flag=True, help="Also recompute each throttle time in SQL. Needs --engine spark and complete data.")
 @click.option(
     "--against-broker",
@@ -49,7 +42,6 @@ def validate(
     source: str,
     out: AnyPath | None,
     quotas: AnyPath | None,
-    mode: str,
     max_violations: int,
     common: Common,
     *,
@@ -65,7 +57,7 @@ def validate(
     if cross_check and (common.engine != SPARK or is_there):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     every_byte = out is not None or common.form == "html"
-    verdict = _judge(source, common, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
+    verdict = _judge(source, common, every_byte=every_byte, cross_check=cross_check)
     if quotas is not None:
         from pipeline.file_sets import checked_runs
         from pipeline.validation.by_file import check_by_file
@@ -82,14 +74,14 @@ def validate(
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_check: bool) -> "Verdict":
+def _judge(source: str, common: Common, *, every_byte: bool, cross_check: bool) -> "Verdict":
     if common.engine == SPARK:
         from pipeline.spark.validation.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, common.session, every_byte=every_byte, paced=paced, in_sql=cross_check)
+        return validate_on_spark(source, common.session, every_byte=every_byte, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
-    return validate_here(path_of(source), every_byte=every_byte, paced=paced)
+    return validate_here(path_of(source), every_byte=every_byte)
 
 
 def _compare(source: AnyPath, verdict: "Verdict") -> None:

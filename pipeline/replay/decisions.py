@@ -65,7 +65,7 @@ class Decisions:
 
 
 def decide(rows: Rows, sensor: Sensor) -> Decisions:
-    """Compute the decision of every event of `rows`; all groups have the parameters of `sensor`."""
+    """Compute the decision of every event of `rows`; all groups have the parameters of `sensor`. In a paced group none waits."""
     samples = _samples(rows)
     first_live, oldest_start_ms = _live(rows, samples, sensor)
     live_sum = rows.running_total[1:] - rows.total_before[samples.first_row].take(first_live)
@@ -73,7 +73,9 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
     observed = units / (window_ms / 1_000.0)
     bound = rows.bound.take(rows.row_of)
-    violated = (observed > bound) & rows.checked
+    violated = np.zeros(rows.events, np.bool_) if rows.paced.all() else (observed > bound) & rows.checked
+    if violated.any() and rows.paced.any():
+        violated &= ~rows.paced.take(rows.row_of)
     throttle_ms = _throttle_ms(observed, bound, window_ms, violated, sensor)
     near = np.zeros(rows.events, np.bool_)
     if sensor.is_request_time:
@@ -86,19 +88,14 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
-def with_recorded_waits(rows: Rows, decided: Decisions) -> Decisions:
-    """Return the same rates with the recorded waits of paced groups: how long a schedule delayed a request, before it passed.
+def take_recorded_waits(rows: Rows, decided: Decisions) -> None:
+    """Put the recorded waits of paced groups into `decided`: how long a schedule delayed a request, before it passed.
 
     They depend on when the request came, which `rows` has only as the time at which it passed less this wait.
     """
-    paced = rows.paced.take(rows.row_of)
-    listed = paced & rows.checked & (rows.throttle_ms > 0)
-    return replace(
-        decided,
-        violated=np.where(paced, listed, decided.violated),
-        throttle_ms=np.where(listed, rows.throttle_ms, np.where(paced, 0, decided.throttle_ms)),
-        in_margin=decided.in_margin & ~paced,
-    )
+    listed = np.flatnonzero(rows.throttle_ms > 0)
+    listed = listed[rows.checked.take(listed) & rows.paced.take(rows.row_of.take(listed))]
+    decided.violated[listed], decided.throttle_ms[listed] = True, rows.throttle_ms.take(listed)
 
 
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:

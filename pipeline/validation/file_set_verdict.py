@@ -17,7 +17,7 @@ from metering_format.places import PACED, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
-from pipeline.replay.decisions import NO_CAP, Sensor, decide, with_recorded_waits
+from pipeline.replay.decisions import NO_CAP, Sensor, decide, take_recorded_waits
 from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, LEAD, REMOTE_POSITIONS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
@@ -94,14 +94,13 @@ class _Asked:
     begins_run: bool
 
 
-def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Losses | None = None, paced: bool = False) -> FileSetVerdict:
+def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Losses | None = None) -> FileSetVerdict:
     """Replay the decisions of one file set.
 
     Args:
         file_set: the file set to judge.
         before: earlier file sets of the same run, in order. Only those that the warm-up needs are read.
         losses: the losses of the run up to and with this file set; None: they are found in `before`.
-        paced: also collect long-run rates of groups without a known number of connections.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -115,7 +114,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Loss
     if len(samples):
         own = samples.select(of_rows)
         table = pa.concat_tables([warm_up(file_set, before, own, kinds), own])
-        conditions, traced = GroupConditions(file_set, paced=paced or PACED in settings), traced_of(file_set)
+        conditions, traced = GroupConditions(file_set, paced=PACED in settings), traced_of(file_set)
         asked = _Asked(
             file_set,
             resumptions(file_set, losses or Losses.of([*before, file_set]), table),
@@ -131,7 +130,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Loss
         verdict.groups = bits_of(samples.column("group_ref").to_numpy())
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), file_set, verdict.findings)
-    _judge_buckets(file_set, verdict, paced=paced)
+    _judge_buckets(file_set, verdict)
     check_whole(file_set, samples, verdict, differ=differ)
     return verdict
 
@@ -184,7 +183,7 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     decided = decide(rows, kind.sensor)
     burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
     if rows.paced.any():
-        decided = with_recorded_waits(rows, decided)
+        take_recorded_waits(rows, decided)
         check_schedules(rows, burst_ms, judged & rows.paced, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
@@ -199,8 +198,8 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     verdict.replayed_exactly += decided.replayed_exactly
 
 
-def _judge_buckets(file_set: FileSet, verdict: FileSetVerdict, *, paced: bool) -> None:
-    judged = judge_buckets(file_set, verdict.findings, paced=paced)
+def _judge_buckets(file_set: FileSet, verdict: FileSetVerdict) -> None:
+    judged = judge_buckets(file_set, verdict.findings)
     if judged is None:
         return
     verdict.decisions += judged.decisions

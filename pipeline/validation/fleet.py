@@ -79,7 +79,6 @@ class FleetJudge:
         file_sets: those of each run.
         findings: of each run; divergences are added.
         history_ms: usage of this time before a group gets a row is published together with it.
-        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
     """
 
     def __init__(
@@ -88,12 +87,9 @@ class FleetJudge:
         file_sets: Mapping[RunKey, Sequence[FileSet]],
         findings: Mapping[RunKey, Findings],
         history_ms: int,
-        *,
-        paced: bool = False,
     ) -> None:
         self._files = files
         self._file_sets = file_sets
-        self._paced = paced
         self._rates: list[float] = []
         self._findings = findings
         self._history_ms = history_ms
@@ -147,10 +143,10 @@ class FleetJudge:
             return
         if usage.ratio > 1.0:  # else no ceiling is exceeded
             groups = [(history.group_ref, file_set) for history in histories for file_set in self._file_sets[history.run.key]]
-            conditions = conditions_of(groups, paced=self._paced)
+            conditions = conditions_of(groups)
             if conditions is None:
                 return
-            run = judged(usage, conditions, lag_ms, paced=self._paced)
+            run = judged(usage, conditions, lag_ms)
             if run.ratio > run.allowed:
                 most = max((history for history in histories if history.is_own.any()), key=lambda one: int(one.value[one.is_own].sum()))
                 names = " and ".join(sorted({history.run.member_of.member for history in histories if history.run.member_of}))

@@ -16,16 +16,13 @@ from pipeline.validation.workers import add_shared
 OnFileSet = Callable[[str], None]
 
 
-def validate(
-    directory: AnyPath, on_file_set: OnFileSet = lambda _file_set: None, *, every_byte: bool = False, paced: bool = False
-) -> Verdict:
+def validate(directory: AnyPath, on_file_set: OnFileSet = lambda _file_set: None, *, every_byte: bool = False) -> Verdict:
     """Judge every file set of a metering directory, one after the other.
 
     Args:
         directory: the metering directory.
         on_file_set: called with each file set that was judged.
         every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
-        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
@@ -34,10 +31,10 @@ def validate(
     runs = runs_checked(directory, found, every_byte=every_byte)
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for key, file_sets in runs.items():
-        for file_set, its in judge_run(file_sets, paced=paced):
+        for file_set, its in judge_run(file_sets):
             on_file_set(file_set.manifest.file_set)
             judged.setdefault(key, []).append((file_set.manifest, its))
-    verdict = merge(judged, manifest_hashes(found, runs), removed_runs(directory), paced=paced)
+    verdict = merge(judged, manifest_hashes(found, runs), removed_runs(directory))
     add_shared(verdict, runs)
     return verdict
 

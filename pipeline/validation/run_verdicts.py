@@ -16,12 +16,11 @@ _TABLES: Final = {"samples", "usage", "comparisons", "dim_group", "dim_bound", "
 """File sets with another table, such as `gaps`, are judged alone."""
 
 
-def judge_run(file_sets: Sequence[FileSet], *, paced: bool = False) -> Iterator[tuple[FileSet, FileSetVerdict]]:
+def judge_run(file_sets: Sequence[FileSet]) -> Iterator[tuple[FileSet, FileSetVerdict]]:
     """Yield each file set of a run with its verdict, in order.
 
     Args:
         file_sets: all file sets of the run, in order.
-        paced: also collect long-run rates of groups without a known number of connections.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -31,14 +30,14 @@ def judge_run(file_sets: Sequence[FileSet], *, paced: bool = False) -> Iterator[
     while begin < len(file_sets):
         end = _end_of_part(file_sets, begin, losses)
         own = file_sets[begin:end]
-        verdicts = judge_together(own, _Before(file_sets, begin), losses, paced=paced) if len(own) > 1 else None
+        verdicts = judge_together(own, _Before(file_sets, begin), losses) if len(own) > 1 else None
         if verdicts is not None:
             losses.next_seq = own[-1].manifest.last_seq + 1
             yield from zip(own, verdicts, strict=True)
         else:
             for number, file_set in enumerate(own, begin):
                 losses.add(file_set)
-                yield file_set, judge_file_set(file_set, _Before(file_sets, number), losses=losses, paced=paced)
+                yield file_set, judge_file_set(file_set, _Before(file_sets, number), losses=losses)
         begin = end
 
 

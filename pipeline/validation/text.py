@@ -78,7 +78,7 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the results of checks other than the replay, each as a name and a line."""
     if verdict.long_runs:
         highest = max(verdict.long_runs, key=lambda one: one.ratio)
-        paced = ", paced" if verdict.paced else ""
+        paced = ", paced" if highest.is_paced else ""
         long_runs = counted(len(verdict.long_runs), "group")
         yield (
             "long run",

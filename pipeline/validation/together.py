@@ -41,7 +41,7 @@ class _Together:
         findings: what the replay finds.
     """
 
-    def __init__(self, file_sets: Sequence[FileSet], *, paced: bool) -> None:
+    def __init__(self, file_sets: Sequence[FileSet]) -> None:
         self.file_sets = file_sets
         self.first_seqs = np.array([file_set.manifest.first_seq for file_set in file_sets], np.int64)
         self.findings = Findings()
@@ -50,24 +50,23 @@ class _Together:
         self.kinds = [file_set.made_of("dim_group", kinds_of) for file_set in file_sets]
         self.bounds = [file_set.made_of("dim_bound", RecordedBounds) for file_set in file_sets]
         self.settings = [SettingsIntervals(file_set) for file_set in file_sets]
-        self.conditions = [GroupConditions(file_set, paced=paced) for file_set in file_sets]
+        self.conditions = [GroupConditions(file_set) for file_set in file_sets]
 
     def of_row(self, rows: Rows) -> Ints:
         """Return the position of each row's file set; -1 for rows of the warm-up."""
         return np.searchsorted(self.first_seqs, rows.first_seq, side="right") - 1
 
 
-def judge_together(file_sets: Sequence[FileSet], before: Sequence[FileSet], losses: Losses, *, paced: bool) -> list[FileSetVerdict] | None:
+def judge_together(file_sets: Sequence[FileSet], before: Sequence[FileSet], losses: Losses) -> list[FileSetVerdict] | None:
     """Return the verdicts of some file sets, or None when they have to be judged one by one.
 
     Args:
         file_sets: file sets of one run that follow each other without a loss, at level packed. Their processes share no usage.
         before: the file sets before them.
         losses: the losses in `before`.
-        paced: also collect long-run rates of groups without a known number of connections.
     """
     try:
-        its = _Together(file_sets, paced=paced)
+        its = _Together(file_sets)
         _replay(its, before, losses)
         for file_set, samples, kinds, verdict in zip(file_sets, its.samples, its.kinds, its.verdicts, strict=True):
             verdict.counts = counts_of(samples, [(kind.quota_type, refs) for kind, refs in kinds.items()])

@@ -51,7 +51,6 @@ class Verdict:
         long_runs: long-run rate of each group that was active for a minute or more.
         cross_check: the result in SQL, when requested.
         against_broker: the comparison with the brokers' throttle times by group, when requested.
-        paced: long-run rates were held to the ceiling of a proxy that paces its groups.
         observed: throttles that were decided without effect on a client, because the mode or a switch was `observe`.
         shared: figures about workers that share usage; None when no workers do.
         fleets: figures about each fleet of which there are files.
@@ -71,7 +70,6 @@ class Verdict:
     long_runs: list[LongRun] = field(default_factory=list)
     cross_check: CrossCheck | None = None
     against_broker: list[Compared] | None = None
-    paced: bool = False
     observed: Observed = field(default_factory=Observed)
     shared: SharedUsage | None = None
     fleets: list[FleetUsage] = field(default_factory=list)
@@ -155,8 +153,8 @@ class Verdict:
             "counts": self.counts,
             "would_have_waited": self.observed._asdict(),
             "long_run": {
-                "mode": "paced" if self.paced else "kafka",
                 "groups": len(self.long_runs),
+                "paced_groups": sum(one.is_paced for one in self.long_runs),
                 "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
                 "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
             },
@@ -175,8 +173,6 @@ def merge(
     file_sets: Mapping[RunKey, Sequence[tuple[Manifest, FileSetVerdict]]],
     hashes: Mapping[str, str],
     removed: Mapping[RunKey, int] | None = None,
-    *,
-    paced: bool = False,
 ) -> Verdict:
     """Merge the verdicts of all file sets.
 
@@ -184,13 +180,12 @@ def merge(
         file_sets: manifest and verdict of each file set by run, in decision order.
         hashes: SHA-256 of each manifest, by its path.
         removed: sequence number of the last decision that retention removed, by run.
-        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
     """
-    verdict = Verdict(manifests=dict(hashes), paced=paced)
+    verdict = Verdict(manifests=dict(hashes))
     for key, judged in file_sets.items():
         findings = verdict.findings[key] = Findings()
         findings.merge(file_set.findings for _, file_set in judged)
-        long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged), paced=paced)
+        long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged))
         verdict.long_runs += long_runs.values()
         for finding in too_fast:
             findings.add(finding)

@@ -51,12 +51,11 @@ class Judged:
     fleets: list[FleetUsage] = field(default_factory=list)
 
 
-def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]], *, paced: bool = False) -> Judged | None:
+def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> Judged | None:
     """Compare the records that workers, and members of a fleet, have of each other's usage; return None when no run shares usage.
 
     Args:
         runs: the file sets of each run.
-        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -72,7 +71,7 @@ def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]], *, paced: bool = Fals
     judged.findings = {run.key: Findings() for run in workers}
     fleets = fleets_of(runs, [run for run in workers if not run.is_of_connections])
     for number, its in together.items():
-        _judge_together(its, fleets.get(number), judged, lags, paced=paced)
+        _judge_together(its, fleets.get(number), judged, lags)
     shared = judged.shared
     shared.compared, shared.lag_ms_p99, shared.lag_ms_max = lags.number, lags.within(99), lags.within(100)
     return judged
@@ -84,7 +83,7 @@ def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> No
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    judged = judge_shared(runs, paced=verdict.paced)
+    judged = judge_shared(runs)
     if judged is None:
         return
     verdict.shared, verdict.fleets = judged.shared, judged.fleets
@@ -95,14 +94,14 @@ def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> No
             verdict.names.setdefault(key, {}).update(names_of(file_set, list(findings.first)))
 
 
-def _judge_together(its: Sequence[Files], fleet: FleetFiles | None, judged: Judged, lags: Lags, *, paced: bool) -> None:
+def _judge_together(its: Sequence[Files], fleet: FleetFiles | None, judged: Judged, lags: Lags) -> None:
     """Compare the workers of one segment, or those of all members of a fleet."""
     for segment in dict.fromkeys(run.segment for run, _ in its):
         _note_workers([run for run, _ in its if run.segment == segment and not run.is_of_connections], judged.shared)
     manifests = [one.manifest for _, file_sets in its for one in file_sets]
     history_ms = max((one.num_samples + 1) * one.window_ms for one in manifests)
     file_sets_of = {run.key: file_sets for run, file_sets in its}
-    judge = None if fleet is None else FleetJudge(fleet, file_sets_of, judged.findings, history_ms, paced=paced)
+    judge = None if fleet is None else FleetJudge(fleet, file_sets_of, judged.findings, history_ms)
     shares = 1 + sum(one.last_seq - one.first_seq for one in manifests) // EVENTS_AT_ONCE
     for number in range(shares):
         for histories in _alike(its, Share(number, shares), judged.findings, judged.shared):

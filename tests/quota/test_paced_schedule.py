@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quota.paced_costs import costs_ns, leads_before_ns
+from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import ENDLESS_NS, SECOND_NS, PacedSchedule, cost_ns, rescaled_ns
 
 BOUNDS = st.one_of(st.floats(2.0, 1e9), st.sampled_from([3.0, 7.5, 1e6, 2e6]))
@@ -94,6 +94,28 @@ def test_a_rescaled_lead_is_exact(lead_ns: int, before: float, after: float) -> 
 def test_a_bound_that_passes_nothing_or_everything_changes_no_lead(bound: float) -> None:
     """A change to or from a bound that is not above 0, or not finite, leaves the lead as it is."""
     assert (rescaled_ns(7, 1_000.0, bound), rescaled_ns(7, bound, 1_000.0)) == (7, 7)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(1, 2**33), st.integers(1, 2**52)), min_size=1, max_size=20))
+def test_costs_near_whole_numbers_are_exact(pairs: list[tuple[int, int]]) -> None:
+    """Where amount x 1e9 / bound is so near to a whole number that floating point cannot decide, costs are exact, too."""
+    amounts = np.array([amount for amount, _ in pairs], np.int64)
+    bounds = np.array([amount * SECOND_NS / near_ns for amount, near_ns in pairs], np.float64)
+    assert costs_ns(amounts, bounds).tolist() == [cost_ns(*pair) for pair in zip(amounts.tolist(), bounds.tolist(), strict=True)]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(REQUESTS, st.integers(0, 3 * SECOND_NS)), min_size=1, max_size=4), st.sampled_from([1e5, 1e-6]))
+def test_leads_of_several_schedules_are_those_of_each(schedules: list[tuple[list[tuple[int, int]], int]], bound: float) -> None:
+    """Leads of several schedules that are computed together equal those of each, also where their numbers take more than 62 bits."""
+    lengths = [len(requests) for requests, _ in schedules]
+    times = [np.cumsum([pause_ns for pause_ns, _ in requests]) + 10**18 for requests, _ in schedules]
+    costs = [np.array([min(cost_ns(amount, bound), 2**55) for _, amount in requests]) for requests, _ in schedules]
+    firsts = [lead_ns for _, lead_ns in schedules]
+    expected = [lead for its in zip(times, costs, firsts, strict=True) for lead in leads_before_ns(*its).tolist()]
+    begins = np.cumsum([0, *lengths[:-1]])
+    assert leads_of_schedules_ns(np.concatenate(times), np.concatenate(costs), begins, np.array(firsts)).tolist() == expected
 
 
 def test_a_busy_schedule_passes_the_bound() -> None:

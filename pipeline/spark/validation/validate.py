@@ -39,14 +39,13 @@ Works = Mapping[int, Sequence[Manifest]]
 """The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
 
 
-def validate(place: str, settings: SessionSettings, *, every_byte: bool = False, paced: bool = False, in_sql: bool = False) -> Verdict:
+def validate(place: str, settings: SessionSettings, *, every_byte: bool = False, in_sql: bool = False) -> Verdict:
     """Judge every file set of a metering directory on Spark.
 
     Args:
         place: local path, or URL of a file system that Hadoop supports.
         settings: how Spark starts.
         every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
-        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
         in_sql: also recompute the throttle times in SQL; this requires complete runs.
 
     Raises:
@@ -56,27 +55,27 @@ def validate(place: str, settings: SessionSettings, *, every_byte: bool = False,
 
     if is_url(place):
         with session(settings) as spark:
-            return validate_remote(spark, place, every_byte=every_byte, paced=paced)
+            return validate_remote(spark, place, every_byte=every_byte)
     directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory, every_byte=every_byte)
     with session(settings) as spark:
-        verdict = validate_runs(spark, directory, runs, paced=paced)
+        verdict = validate_runs(spark, directory, runs)
         if in_sql and not verdict.incomplete and not verdict.removed:
             whole = [one for file_sets in runs.values() for one in file_sets if CONTINUED not in one.manifest.settings]
             verdict.cross_check = cross_check(spark, directory, whole)
         return verdict
 
 
-def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]], *, paced: bool = False) -> Verdict:
+def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]) -> Verdict:
     """Judge file sets that every machine of the session can read under the same path."""
     works = works_of(runs)
-    judged = _judged(runs, works, judge_file_sets(spark, directory, works, paced=paced))
-    verdict = merge(judged, manifest_hashes(found_manifests(directory), runs), removed_runs(directory), paced=paced)
+    judged = _judged(runs, works, judge_file_sets(spark, directory, works))
+    verdict = merge(judged, manifest_hashes(found_manifests(directory), runs), removed_runs(directory))
     add_shared(verdict, runs)
     return verdict
 
 
-def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
+def judge_file_sets(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
     """Return the encoded verdict of each file set, without a shuffle. The largest file sets come first, to balance the load.
 
     A worker waits for the driver between two tasks, a tenth of the time of a small file set. A task therefore gets several file sets when
@@ -86,7 +85,7 @@ def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = 
     count = tasks_for(len(in_order), parallelism_of(spark))
     shares = [in_order[task::count] for task in range(count)]
     tasks = spark.range(0, count, 1, count)  # one row each
-    rows = tasks.mapInArrow(_judging(str(directory.resolve()), shares, paced=paced), VERDICTS).collect()
+    rows = tasks.mapInArrow(_judging(str(directory.resolve()), shares), VERDICTS).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
@@ -105,7 +104,7 @@ def tasks_for(file_sets: int, cores: int) -> int:
     return max(1, min(file_sets, -(-count // cores) * cores))
 
 
-def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
+def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verdict:
     """Judge file sets on any file system that Hadoop supports. With `every_byte`, each task first compares its files with their manifest.
 
     Raises:
@@ -117,9 +116,9 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
             check_held(Path(place), works[position][-1], files)
-        return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]], paced=paced)
+        return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]])
 
-    verdict = merge(_judged(runs, works, judge_at(spark, root, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    verdict = merge(_judged(runs, works, judge_at(spark, root, works, judge)), hashes, removed_at(spark, place))
     if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
         verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
     if not (verdict.holds or every_byte):
@@ -165,22 +164,22 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
 
 
 def _judging(
-    directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]], *, paced: bool
+    directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
         tasks = (task for batch in batches for task in batch.column(0).to_pylist())
         for position, manifests in (work for task in tasks for work in shares[task]):
-            verdict = _judge([FileSet(Path(directory), manifest) for manifest in manifests], paced=paced)
+            verdict = _judge([FileSet(Path(directory), manifest) for manifest in manifests])
             yield pa.RecordBatch.from_pydict({"position": pa.array([position], pa.int32()), "verdict": pa.array([verdict], pa.binary())})
         settle()
 
     return judge_shares
 
 
-def _judge(file_sets: Sequence[FileSet], *, paced: bool) -> bytes:
+def _judge(file_sets: Sequence[FileSet]) -> bytes:
     *before, file_set = file_sets
-    return msgspec.json.encode(judge_file_set(file_set, before, paced=paced))
+    return msgspec.json.encode(judge_file_set(file_set, before))
 
 
 def _judged(

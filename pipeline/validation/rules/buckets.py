@@ -52,7 +52,7 @@ class JudgedBuckets:
     observed: Observed
 
 
-def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
+def judge_buckets(file_set: FileSet, findings: Findings) -> JudgedBuckets | None:
     """Recompute every step of a file set; return None when it has no steps."""
     if not any(entry.table == "events" for entry in file_set.manifest.files):
         return None
@@ -69,7 +69,7 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
     groups, ends, rates = np.unique(steps.group_ref), {}, {}
     if SHARED not in file_set.manifest.settings:  # with shared usage, steps in other workers' files come between these
         _check_chain(steps, recomputed, known & _follows(steps, file_set), findings)
-        ends, rates = _ends(steps, recomputed), bucket_throttle_windows(steps, GroupConditions(file_set, paced=paced))
+        ends, rates = _ends(steps, recomputed), bucket_throttle_windows(steps, GroupConditions(file_set))
     return JudgedBuckets(int(known.sum()), int((~known).sum()), count, groups, ends, rates, observed)
 
 

@@ -8,8 +8,8 @@ open at the first event. Single seconds are not checked: a full window's credit 
 A token bucket keeps its debt, so its long-run rate is its bound, whatever the number of connections. The ceiling adds a full bucket at the
 start and the requests in flight at the end, or k / C when waits are limited to C seconds.
 
-A proxy that paces its groups has one schedule for each group, instead of a mute for each connection. Its ceiling is 1.02 times the bound
-and one window of credit, whatever is in flight.
+A paced group has one schedule, instead of a mute for each connection. Its ceiling is 1.02 times the bound, and once the burst and one
+request, whatever is in flight. A group that was not paced throughout a file set is not judged there.
 
 The number of a group's connections comes from the usage rows. Without usage rows, or when their names do not match, the group is not judged
 unless it is paced: traffic during a wait would make any rate look correct.
@@ -129,11 +129,15 @@ class GroupConditions:
         return bool(self._connections or self._paced) and self._is_enforced_throughout
 
     def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
-        """Return, by group, the time in ms from which its rate is checked, and its connections; empty when groups cannot be judged."""
+        """Return, by group, ascending, from when on its rate is checked, in ms, and its connections; empty: none is judged."""
         if not len(refs) or not self.may_judge:
             return {}
         wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
-        groups = {row["group_ref"]: row for row in self._groups.filter(wanted).to_pylist()}
+        described = self._groups.filter(wanted)
+        if not self._connections:
+            settled_ms = (described.column("first_seen_ms").to_numpy() + SETTLED_MS).tolist()
+            return dict(sorted(zip(described.column("group_ref").to_pylist(), ((at_ms, 0) for at_ms in settled_ms), strict=True)))
+        groups = {row["group_ref"]: row for row in described.to_pylist()}
         return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
 
 
@@ -152,21 +156,57 @@ def throttle_windows(
     if not len(throttled):
         return {}
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
-    made = {}
-    for ref, (settled_ms, connections) in conditions.of(_without(throttled, excused)).items():
-        first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows are sorted by group
-        mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
-        if len(mine):
-            window = _throttle_window(rows, sensor, mine, connections)
-            made[ref] = _paced(window, rows, mine, burst_ms) if rows.paced[mine[0]] else window
+    found = conditions.of(_without(throttled, excused))
+    return _windows_of(rows, sensor, judged, found, burst_ms) if found else {}
+
+
+def _windows_of(
+    rows: Rows, sensor: Sensor, judged: Flags, found: Mapping[int, tuple[int, int]], burst_ms: int
+) -> dict[int, ThrottleWindow]:
+    """Return the windows of some groups, all at once: a paced run may have thousands in each file set.
+
+    Args:
+        found: by group, ascending, the time in ms from which its rate is checked, and its connections.
+    """
+    refs = np.array(list(found), np.int64)
+    settled_ms, connections = (np.array(its, np.int64) for its in zip(*found.values(), strict=True))
+    group = np.minimum(np.searchsorted(refs, rows.group_ref), len(refs) - 1)
+    mine = np.flatnonzero(judged & (refs[group] == rows.group_ref) & (rows.sample_start_ms >= settled_ms[group]))
+    if not len(mine):
+        return {}
+    firsts = np.flatnonzero(np.diff(group[mine], prepend=-1))
+    first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
+    paced = np.add.reduceat(rows.paced[mine], firsts, dtype=np.int64)
+    is_paced = paced == np.diff(firsts, append=len(mine))
+    window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
+    bound = np.maximum.reduceat(rows.bound[mine], firsts)
+    one_request = np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts), 0)
+    columns = (
+        rows.sample_start_ms[first_rows],
+        rows.last_event_ms[last_rows],
+        rows.first_seq[first_rows],
+        np.add.reduceat(rows.total[mine], firsts) * (PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0),
+        np.add.reduceat(rows.count[mine], firsts),
+        bound,
+        np.full(len(firsts), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
+        connections[group[first_rows]],
+        bound * window_s + one_request,
+        np.zeros(len(firsts), np.bool_),
+        is_paced,
+    )  # in the order of the fields
+    windows = [ThrottleWindow(*its) for its in zip(*(column.tolist() for column in columns), strict=True)]
+    made = dict(zip(refs[group[first_rows]].tolist(), windows, strict=True))
+    for ref in refs[group[first_rows]][~is_paced & (paced > 0)].tolist():  # its pacing changed
+        del made[ref]
     return made
 
 
-def _paced(window: ThrottleWindow, rows: Rows, mine: Any, burst_ms: int) -> ThrottleWindow:
-    """Return the window of a paced group: a burst and one request may pass beyond its bound."""
-    events = slice(int(rows.event_at[mine[0]]), int(rows.event_at[mine[-1]] + rows.count[mine[-1]]))
-    credit = window.bound * burst_ms / 1_000 + int(rows.value[events].max())
-    return msgspec.structs.replace(window, is_paced=True, credit=credit)
+def _largest(rows: Rows) -> Ints:
+    """Return the largest value of each row, when any group is paced."""
+    if not rows.paced.any():
+        return np.zeros(len(rows.n), np.int64)
+    largest: Ints = np.maximum.reduceat(rows.value, rows.event_at)
+    return largest
 
 
 def bucket_throttle_windows(steps: Steps, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
@@ -187,22 +227,6 @@ def _without(refs: Ints, excepted: Ints) -> Ints:
     counted = np.bincount(refs)
     counted[excepted[excepted < len(counted)]] = 0
     return np.flatnonzero(counted)
-
-
-def _throttle_window(rows: Rows, sensor: Sensor, mine: Any, connections: int) -> ThrottleWindow:
-    unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
-    bound = float(rows.bound[mine].max())
-    return ThrottleWindow(
-        from_ms=int(rows.sample_start_ms[mine[0]]),
-        to_ms=int(rows.last_event_ms[mine[-1]]),
-        first_seq=int(rows.first_seq[mine[0]]),
-        units=int(rows.total[mine].sum()) * unit,
-        checked=int(rows.count[mine].sum()),
-        bound=bound,
-        cap_s=MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000,
-        connections=connections,
-        credit=bound * sensor.num_samples * sensor.window_ms / 1_000,
-    )
 
 
 def _bucket_throttle_window(steps: Steps, mine: Ints, connections: int) -> ThrottleWindow:
@@ -250,38 +274,46 @@ def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any
 
 
 class LongRun(msgspec.Struct, frozen=True):
-    """The long-run rate of a group over all file sets of a run, and its ceiling, both as multiples of the bound."""
+    """The long-run rate of a group over all file sets of a run, and its ceiling, both as multiples of the bound.
+
+    Attributes:
+        k: seconds of quota in flight.
+        is_paced: whether it had a schedule at the end.
+    """
 
     seconds: float
     ratio: float
     k: float
     allowed: float
+    is_paced: bool = False
 
 
-def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -> LongRun | None:
+def judge(parts: Sequence[tuple[int, ThrottleWindow]]) -> LongRun | None:
     """Return the long-run rate of one group; None when the time is too short, or when its connections are unknown and matter.
 
     Args:
         parts: (position of the file set in its run, throttle window) of each file set, in order.
-        paced: apply the ceiling of a paced group.
     """
     allowed = units = bound_seconds = seconds = 0.0
     k_max = 0.0
-    before = -2
+    before, paced_to_ms, credit = -2, 0, 0.0
     for position, part in parts:
-        span_s = (part.to_ms - part.from_ms) / 1_000
-        if not (part.connections or paced or part.is_paced) or span_s <= 0:
+        goes_on = part.is_paced and paced_to_ms > 0  # the time between file sets counts, too
+        span_s = (part.to_ms - (paced_to_ms if goes_on else part.from_ms)) / 1_000
+        paced_to_ms = part.to_ms if part.is_paced else 0
+        once = max(0.0, part.once - credit) if goes_on else 0.0 if position == before + 1 else part.once
+        credit = max(credit, part.once) if goes_on else part.once
+        if not part.is_paced and (not part.connections or span_s <= 0):
             return None
-        k_max = max(k_max, part.k)
+        k_max = k_max if part.is_paced else max(k_max, part.k)
         bound_seconds += part.bound * span_s
-        ceiling, once = (PACED_CEILING, part.credit) if paced else (part.ceiling, part.once)
-        allowed += part.bound * span_s * ceiling + (0.0 if position == before + 1 else once)
+        allowed += part.bound * span_s * part.ceiling + once
         units += part.units
         seconds += span_s
         before = position
     if seconds * 1_000 < SPAN_MS_MIN:
         return None
-    return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds)
+    return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds, is_paced=parts[-1][1].is_paced)
 
 
 def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
@@ -291,25 +323,27 @@ def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
     return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
 
 
-def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]], *, paced: bool = False) -> tuple[dict[int, LongRun], list[Finding]]:
+def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]]) -> tuple[dict[int, LongRun], list[Finding]]:
     """Return the long-run rate of each group of a run, and a finding for each that exceeds its ceiling."""
     parts: dict[int, list[tuple[int, ThrottleWindow]]] = {}
     for position, file_set in enumerate(file_sets):
         for ref, throttle_window in file_set.items():
             parts.setdefault(ref, []).append((position, throttle_window))
-    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine, paced=paced)) is not None}
-    wrong = [_finding(ref, parts[ref], found[ref], paced=paced) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
+    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine)) is not None}
+    wrong = [_finding(ref, parts[ref], found[ref]) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
     return found, wrong
 
 
-def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun, *, paced: bool) -> Finding:
+def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun) -> Finding:
     first = parts[0][1]
     evidence = tuple(
         f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
         for _, part in parts
     )
     condition = (
-        f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {run.k:.3g} s of quota in flight"
+        f"{PACED_CEILING} and a burst and a request, paced, whatever is in flight"
+        if run.is_paced
+        else f"with {run.k:.3g} s of quota in flight"
     )
     what = f"rate over bound in {run.seconds:.0f} s, {condition}"
     return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {run.allowed:.3f}", f"{run.ratio:.3f}", what, evidence)

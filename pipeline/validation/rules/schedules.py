@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
-from quota.paced_costs import costs_ns, leads_before_ns
+from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import MS_NS, rescaled_ns
 
 
@@ -29,7 +29,8 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
     assert rows.lead_ns is not None
     leads = _leads_ns(rows, rows.lead_ns)
     _check_leads(rows, rows.lead_ns, leads.take(rows.event_at), judged, begins_run, findings)
-    early = np.flatnonzero((leads > burst_ms * MS_NS) & rows.checked & judged.take(rows.row_of))
+    early = np.flatnonzero(leads > burst_ms * MS_NS)
+    early = early[rows.checked.take(early) & judged.take(rows.row_of.take(early))]
     groups = rows.group_ref[rows.row_of[early]]
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts.tolist(), counts.tolist(), strict=True):
@@ -48,11 +49,34 @@ def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     the proxy has recorded an amount of 0 without a check at that moment; else the schedule keeps its lead.
     """
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
-    counts = counts & rows.paced.take(rows.row_of)
-    costs = np.where(counts, costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of)), 0)
+    costs = costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of))
+    if not (counts.all() and rows.paced.all()):
+        costs[~(counts & rows.paced.take(rows.row_of))] = 0
+    rebound = ~rows.is_new_group
+    rebound[1:] &= rows.paced[1:] & (rows.bound[1:] != rows.bound[:-1])
+    if rebound.any():
+        return _leads_over_bounds_ns(rows, recorded_ns, costs, rebound)
+    changes = rows.is_new_group.copy()
+    changes[1:] |= rows.paced[1:] != rows.paced[:-1]
+    firsts = np.flatnonzero(changes)
+    begins = rows.event_at[firsts]
+    first_leads_ns = np.where(rows.paced[firsts], recorded_ns[firsts], 0)
+    behind = np.flatnonzero(rows.paced[firsts] & ~rows.is_new_group[firsts])
+    last = begins[behind] - 1
+    first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
+    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0))
+
+
+def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Flags) -> Ints:
+    """Return the same where bounds change: the lead that a schedule has then depends on all before it.
+
+    Args:
+        costs: the cost of each event.
+        rebound: the rows with another bound than the row before, of the same group.
+    """
     times_ns = rows.ts_ms * MS_NS
     leads = np.zeros(rows.events, np.int64)
-    is_first = rows.is_new_group | np.append(False, ~rows.paced[:-1] | (rows.bound[1:] != rows.bound[:-1]))
+    is_first = rows.is_new_group | rebound | np.append(False, ~rows.paced[:-1])
     is_last = np.append(is_first[1:] | ~rows.paced[1:], True)
     firsts = np.flatnonzero(rows.paced & is_first)
     ends = (rows.event_at + rows.count)[rows.paced & is_last].tolist()

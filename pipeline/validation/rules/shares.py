@@ -3,8 +3,8 @@
 Spans of ten seconds begin at whole tens of seconds. A member wanted more in a span if a request of it waited for 95 % of that time. The
 share of such a member is that of max-min fairness: members that wanted less keep what passed, and the others get equal amounts of the rest.
 A member may get `TOLERANCE` less, and one request of the largest size, since a request passes as a whole. A span that is not in one file
-set as a whole is not judged. Neither is a file set in which a client was not enforced, nor one of a process that shares usage, since each
-process has only its own part of a member.
+set as a whole is not judged. Neither is a file set in which a client was not enforced, or one of a process that shares usage: members get
+their shares over all processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

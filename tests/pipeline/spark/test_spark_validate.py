@@ -25,18 +25,26 @@ from tests.pipeline.validation.test_buckets import forgotten, let_through, longe
 from tests.pipeline.validation.test_validation import batches, change_unread, missed, one_byte, sensors
 from tests.support.metering.metering_buckets import Buckets, write_buckets
 from tests.support.metering.metering_directory import write_directory
+from tests.support.metering.metering_paced import admitted, write_paced
 from tests.support.tools import in_ci, missing_to_run
+
+
+def one_early(rows: list[dict[str, Any]]) -> None:
+    """Move a request of a paced group, which waited, to an earlier time."""
+    rows[-1]["dt_ms"][-1] -= 1
+    rows[-1]["last_event_ms"] -= 1
 
 
 def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> None:
     """With one Spark task per file set the verdict equals that of the local engine, with divergences and their evidence."""
-    write_directory(tmp_path, batches(), sensors(), mutate=missed)
-    on_spark = validate_runs(spark, tmp_path, checked_runs(tmp_path))
-    assert on_spark.violations > 0
-    assert on_spark.as_dict(50) == validate(tmp_path).as_dict(50)
-    paced = validate_runs(spark, tmp_path, checked_runs(tmp_path), paced=True)
-    assert len(paced.long_runs) > 0
-    assert paced.as_dict(50) == validate(tmp_path, paced=True).as_dict(50)
+    write_directory(tmp_path / "windows", batches(), sensors(), mutate=missed)
+    requests = admitted([(0, 50_000)] * 240, 100_000.0)
+    write_paced(tmp_path / "paced", [requests[:100], requests[100:]], {0: 100_000.0}, one_early)
+    for place in (tmp_path / "windows", tmp_path / "paced"):
+        on_spark = validate_runs(spark, place, checked_runs(place))
+        assert on_spark.violations > 0
+        assert on_spark.as_dict(50) == validate(place).as_dict(50)
+    assert len(on_spark.long_runs) == 1
 
 
 def test_python_workers_keep_their_memory(spark: Any) -> None:

@@ -101,24 +101,6 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
     assert "group 0, client-id client-0 (Produce), seq " in shown.output
 
 
-def test_paced_the_ceiling_is_the_same_whatever_is_in_flight(tmp_path: Path) -> None:
-    """In mode paced a rate above 1.02 times the bound is RATE also with much quota in flight and unknown connections, and little in
-    flight passes.
-    """
-    many = metered(tmp_path / "many", list(closed_loop(64, 10_000, BOUND, SECONDS)), 64)
-    few = metered(tmp_path / "few", list(closed_loop(1, 1_000, BOUND, SECONDS)), 1)
-    uncounted = metered(tmp_path / "uncounted", list(closed_loop(64, 10_000, BOUND, SECONDS)), 0)
-    for place, kafka, paced in ((many, 0, 1), (few, 0, 0), (uncounted, 0, 1)):
-        codes = [CliRunner().invoke(meter, ["validate", "--in", str(place), "--mode", mode]).exit_code for mode in ("kafka", "paced")]
-        assert (place.name, codes) == (place.name, [kafka, paced])
-    verdict = validate(many, paced=True)
-    [(key, finding)] = verdict.first()
-    assert (verdict.kinds(), verdict.name(key, finding)) == ({"RATE": 1}, "client-id client-0 (Produce)")
-    assert "1.02 and a window of credit, paced, whatever is in flight" in finding.what
-    assert finding.expected == f"at most {1.02 + 11 / verdict.long_runs[0].seconds:.3f}"
-    assert verdict.as_dict(50)["long_run"]["mode"] == "paced"
-
-
 def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
     """Write a directory with one bucket of 5 mutations per second in three file sets, and usage rows with its number of connections."""
 
@@ -140,9 +122,6 @@ def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> No
     heeds = validate(bucketed(tmp_path / "heeds", lambda buckets: buckets.serve(6, 100, dice)))
     assert heeds.kinds() == {}
     assert [0.9 < reported.ratio < reported.allowed for reported in heeds.long_runs] == [True]
-    [paced] = validate(tmp_path / "heeds", paced=True).long_runs
-    assert paced.allowed == pytest.approx(1.02 + 11 / paced.seconds)
-    assert paced.allowed < heeds.long_runs[0].allowed
 
     def escaping(buckets: Buckets) -> None:
         for _ in range(200):

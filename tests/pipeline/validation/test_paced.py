@@ -66,6 +66,14 @@ def test_a_group_with_a_window_is_judged_by_it(tmp_path: Path) -> None:
     assert Kind.MISSED in judged(tmp_path, [requests], paced=False).kinds()
 
 
+def test_both_kinds_of_groups_are_judged_in_one_run(tmp_path: Path) -> None:
+    """A group with a window beside a paced one has no divergence when it stays below its bound: its rates are those of checked records."""
+    steady = admitted([(500 * at, 10_000) for at in range(60)], BOUND)
+    both = sorted([*steady, *(request._replace(group=1) for request in steady)], key=lambda request: request.ts_ms)
+    verdict = validate(write_paced(tmp_path, [both], {0: BOUND, 1: BOUND}, paced=[0]))
+    assert (verdict.kinds(), verdict.decisions) == ({}, 120)
+
+
 def test_a_changed_lead_is_found(tmp_path: Path) -> None:
     """A lead that differs from the recomputed one is MATH."""
 
@@ -94,6 +102,14 @@ def test_a_smaller_size_is_found(tmp_path: Path) -> None:
         rows[0]["sum"] -= 1
 
     assert Kind.MATH in judged(tmp_path, [busy([50_000] * 12)], change).kinds()
+
+
+def test_time_without_requests_between_file_sets_counts(tmp_path: Path) -> None:
+    """A group that passes one large request in ten seconds is below its bound, also when the pauses lie between two file sets."""
+    requests = admitted([(10_000 * at, 950_000) for at in range(20)], BOUND)
+    verdict = judged(tmp_path, [requests[at : at + 2] for at in range(0, 20, 2)])
+    assert verdict.kinds() == {}
+    assert [run.ratio for run in verdict.long_runs] == pytest.approx([0.98], abs=0.04)
 
 
 def test_the_rate_over_minutes_is_judged(tmp_path: Path) -> None:

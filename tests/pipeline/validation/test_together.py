@@ -31,17 +31,17 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_scene(tmp_path_factory.mktemp("scene") / "in", 6 * FILE_SETS, clients=CLIENTS, file_set_s=6)
 
 
-def together(directory: Path, *, paced: bool = False) -> Iterator[FileSetVerdict]:
+def together(directory: Path) -> Iterator[FileSetVerdict]:
     for file_sets in runs_of(directory, find_manifests(directory)).values():
-        for _, verdict in run_verdicts.judge_run(file_sets, paced=paced):
+        for _, verdict in run_verdicts.judge_run(file_sets):
             yield verdict
 
 
-def alone(directory: Path, *, paced: bool = False) -> Iterator[FileSetVerdict]:
+def alone(directory: Path) -> Iterator[FileSetVerdict]:
     for manifests in by_run(find_manifests(directory)).values():
         file_sets = [FileSet(directory, manifest) for manifest in manifests]
         for number, file_set in enumerate(file_sets):
-            yield judge_file_set(file_set, file_sets[:number], paced=paced)
+            yield judge_file_set(file_set, file_sets[:number])
 
 
 def outcome(verdicts: Iterator[FileSetVerdict]) -> list[Any] | str:
@@ -54,8 +54,7 @@ def outcome(verdicts: Iterator[FileSetVerdict]) -> list[Any] | str:
         return repr(error)
 
 
-@pytest.mark.parametrize("paced", [False, True])
-def test_what_is_right_is_judged_together(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paced: bool) -> None:
+def test_what_is_right_is_judged_together(scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right file sets are replayed in one piece, and the verdict of each is the one that it has alone, rates and conditions included."""
     pieces = []
     judge_together = run_verdicts.judge_together
@@ -67,9 +66,9 @@ def test_what_is_right_is_judged_together(scene: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(run_verdicts, "judge_together", counted)
     for source in (scene, write_directory(tmp_path, batches(file_sets=8, events=40), sensors(), bound_changes=[(3, 0, 1_000.0)])):
         pieces.clear()
-        verdicts = outcome(together(source, paced=paced))
+        verdicts = outcome(together(source))
         assert [len(piece or ()) for piece in pieces] == [len(verdicts)]
-        assert verdicts == outcome(alone(source, paced=paced))
+        assert verdicts == outcome(alone(source))
 
 
 def a_value(rows: list[dict[str, Any]], dice: random.Random) -> None:

@@ -20,11 +20,16 @@ from pipeline.validation.rules.fleet.rate import Conditions, UnionUsage, judged
 from pipeline.validation.text import lines_of
 from pipeline.validation.verdict import Verdict
 from proxy.fleet.own_usage import REPEAT_MS
+from tests.pipeline.support.directory_parts import add_table
 from tests.support.fleet.metering_members import LAG_MS, PUBLISH_MS, Fleet, FleetStep, MeteringMember
 from tests.support.metering.metering_workers import BOUNDS, Clock, Step
 
 PAUSES_MS = st.sampled_from([0, 0, 0, 1, 5, 9, 40, 40, 300, 1_500, 12_000])
 KINDS = st.sampled_from(["record"] * 12 + ["unchecked", "back", "publish", "expire", "rotate", "cut", "heal", "heal", "hub"])
+CLIENT = {"principal_type": "User", "principal": "u", "name_form": "plain"}
+COUNTS = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms")
+PLACE = {"node_id": 1, "node": "1", "listener": "main", "api_class": "produce", "second_ms": 0}
+USAGE = {**PLACE, **dict.fromkeys(COUNTS, 0), "connections_opened": 0, "connections_open": 1}
 ACTIONS = st.builds(Step, st.integers(0, 1), KINDS, st.integers(0, 2), st.integers(1, 9_000), PAUSES_MS)
 STEPS = st.lists(st.builds(FleetStep, st.integers(0, 2), ACTIONS), min_size=20, max_size=60)
 
@@ -122,13 +127,22 @@ def test_a_hub_that_is_started_again_changes_nothing(tmp_path: Path) -> None:
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
 
 
+def count_connections(directory: Path) -> None:
+    """Add usage rows with one connection of each client to all file sets."""
+    clients = {row["tag_client_id"] for path in directory.glob("dim_group/**/*.parquet") for row in pq.read_table(path).to_pylist()}
+    names = dict(enumerate(sorted(clients)))
+    add_table(directory, "dim_client", [{**CLIENT, "client_ref": ref, "client_id": name} for ref, name in names.items()])
+    add_table(directory, "usage", [{**USAGE, "client_ref": ref} for ref in names])
+
+
 @pytest.mark.parametrize(("value", "exceeds"), [(700, False), (1_500, True)])
 def test_the_rate_of_all_members_together_is_held_to_the_bound(tmp_path: Path, value: int, exceeds: bool) -> None:
     """A rate that no member has alone, and that is above the bound for all of them together, is a divergence RATE at one of them."""
     fleet = Fleet(tmp_path)
     fleet.play([FleetStep(at % 2, Step(0, "record", 1, value, 250)) for at in range(400)])
     fleet.stop()
-    verdict = validate(tmp_path, paced=True)
+    count_connections(tmp_path)
+    verdict = validate(tmp_path)
     (found,) = verdict.fleets
     assert found.rates == 1
     assert found.highest_rate == pytest.approx(4 * value / BOUNDS[1], rel=0.01)
@@ -149,7 +163,7 @@ def test_the_rate_of_all_members_together_is_held_to_the_bound(tmp_path: Path, v
 def test_the_ceiling_is_that_of_one_process(connections: int, lag_ms: int, k: float) -> None:
     """The ceiling follows from the seconds of quota in flight over all members, with what is used within the lag."""
     usage = UnionUsage(0, 100_000, 100.0, 1, units=150_000.0, checked=1_500, bound=1_000.0)
-    run = judged(usage, Conditions(connections, cap_s=3_600.0, window_s=0.0), lag_ms, paced=False)
+    run = judged(usage, Conditions(connections, cap_s=3_600.0, window_s=0.0), lag_ms)
     assert run.ratio == 1.5
     assert run.k == pytest.approx(k)
     assert run.allowed == pytest.approx((1.0 + (1.0 + 4.0 * k / 10.5) ** 0.5) / 2.0 * 1.01)

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metering_format.event_kinds import EXCUSED_MS
+from metering_format.places import PACED
 from pipeline.file_set import FileSet
 from pipeline.replay.findings import Finding, Kind
-from pipeline.replay.rows import Floats, Ints
+from pipeline.replay.rows import LEAD, Floats, Ints
 from pipeline.validation.rules.long_run import (
     IN_FLIGHT_MAX,
     MUTE_S_MAX,
@@ -66,11 +67,13 @@ class Conditions:
         connections: sum of the highest numbers of open connections; 0 if one is unknown.
         cap_s: longest wait.
         window_s: time covered by the samples.
+        is_paced: whether it had a schedule at any member.
     """
 
     connections: int
     cap_s: float
     window_s: float
+    is_paced: bool = False
 
 
 def union_usage(histories: Sequence[GroupHistory], offsets_ms: Sequence[int]) -> UnionUsage | None:
@@ -108,17 +111,17 @@ def _own(histories: Sequence[GroupHistory], offsets_ms: Sequence[int]) -> tuple[
     return at_ms[order], value[order], checked[order]
 
 
-def conditions_of(groups: Sequence[tuple[int, FileSet]], *, paced: bool) -> Conditions | None:
+def conditions_of(groups: Sequence[tuple[int, FileSet]]) -> Conditions | None:
     """Return the conditions of a group; None if a member did not enforce it throughout, or its connections are unknown and matter.
 
     Args:
         groups: number of the group in each file set of each member.
-        paced: whether connections do not matter.
     """
     connections: dict[tuple[str, str], int] = {}
     cap_s = window_s = 0.0
+    is_paced = any(_is_paced(file_set, ref) for ref, file_set in groups)
     for ref, file_set in groups:
-        conditions = GroupConditions(file_set, paced=paced)
+        conditions = GroupConditions(file_set, paced=is_paced)
         described = file_set.read("dim_group", columns=["group_ref", "num_samples", "window_ms", "cap_ms"])
         its = described.filter(pc.equal(described.column("group_ref"), ref)).to_pylist()
         if not its:
@@ -129,9 +132,17 @@ def conditions_of(groups: Sequence[tuple[int, FileSet]], *, paced: bool) -> Cond
         window_s = max(window_s, its[0]["num_samples"] * its[0]["window_ms"] / 1_000)
         key = (file_set.manifest.proxy_id, file_set.manifest.run_id)
         connections[key] = max(connections.get(key, 0), conditions.of(np.array([ref]))[ref][1])
-    if not connections or not (all(connections.values()) or paced):
+    if not connections or not (all(connections.values()) or is_paced):
         return None
-    return Conditions(sum(connections.values()), cap_s, window_s)
+    return Conditions(sum(connections.values()), cap_s, window_s, is_paced=is_paced)
+
+
+def _is_paced(file_set: FileSet, ref: int) -> bool:
+    """Whether the group had a schedule in this file set."""
+    if PACED not in file_set.manifest.settings:
+        return False
+    rows = file_set.read("samples", columns=["group_ref", LEAD])
+    return bool(pc.any(pc.and_(pc.equal(rows.column("group_ref"), ref), pc.is_valid(rows.column(LEAD)))).as_py())
 
 
 def _is_excused(file_set: FileSet, ref: int) -> bool:
@@ -140,16 +151,15 @@ def _is_excused(file_set: FileSet, ref: int) -> bool:
     return bool(pc.any(pc.equal(applied, pa.scalar(EXCUSED_MS, pa.int32()))).as_py())
 
 
-def judged(usage: UnionUsage, conditions: Conditions, lag_ms: int, *, paced: bool) -> LongRun:
+def judged(usage: UnionUsage, conditions: Conditions, lag_ms: int) -> LongRun:
     """Return the rate and its ceiling.
 
     Args:
         lag_ms: the highest lag between the members in this group.
-        paced: apply the ceiling of paced groups.
     """
     mean = usage.units / max(1, usage.checked)
     k = conditions.connections * IN_FLIGHT_MAX * mean / usage.bound + usage.ratio * lag_ms / 1_000
-    limit = PACED_CEILING if paced else ceiling(k, conditions.cap_s)
+    limit = PACED_CEILING if conditions.is_paced else ceiling(k, conditions.cap_s)
     return LongRun(usage.seconds, usage.ratio, k, limit + usage.parts * conditions.window_s / usage.seconds)
 
 
