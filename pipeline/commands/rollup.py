@@ -32,7 +32,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 @click.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.")
-@sink_options
+@sink_options("Write tables and, without --sink, report.html to this directory.")
 @click.option(
     "--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Comma-separated list of minute, hour and day."
 )

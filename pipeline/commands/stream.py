@@ -2,23 +2,28 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import LOCAL_OUTPUT
+from pipeline.commands.execution.sinks import Sink, sink_options
 from pipeline.stream.defaults import MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from pipeline.stream.output import StreamOutput
 
 
 @click.command()
 @click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, or kafka://HOST:PORT/TOPIC.")
 @click.option("--checkpoint", type=LOCAL_OUTPUT, required=True, metavar="DIR", help="Checkpoint directory of Spark Structured Streaming.")
-@click.option("--out", type=LOCAL_OUTPUT, required=True, metavar="DIR", help="Write the tables to this directory.")
+@sink_options("Write the tables to this directory.", LOCAL_OUTPUT)
 @click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @click.option(
     "--command-config",
-    "properties",
+    "client_properties",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Properties file of a Kafka client on every machine, for TLS and SASL settings of a topic.",
@@ -32,11 +37,15 @@ from pipeline.stream.defaults import MESSAGES_MAX
 )
 @clear_errors
 @common_options("spark", because="streams need Spark", explain="Print the samples that prove each divergence.")
-def stream(source: str, checkpoint: Path, out: Path, *, once: bool, properties: Path | None, messages_max: int, common: Common) -> None:
+def stream(
+    source: str, checkpoint: Path, sink: Sink, *, once: bool, client_properties: Path | None, messages_max: int, common: Common
+) -> None:
     """Validate file sets as they arrive, and append them to tables exactly once. Runs on Spark."""
     from pipeline.stream.settings import StreamSettings, check_settings  # imported here: --help loads no Arrow
 
-    settings = StreamSettings(source, checkpoint, out, once, properties, messages_max)
+    out = sink.out if isinstance(sink.out, Path) else None
+    settings = StreamSettings(source, checkpoint, out, once, client_properties, messages_max, in_tables=not sink.is_of_files)
+    session_settings = common.session if sink.is_of_files else sink.settings_of_spark(common.session)
     check_settings(settings)
     from pipeline.commands.execution.output import write_output
     from pipeline.report.stream_page import draw_stream
@@ -44,11 +53,21 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, properties: 
     from pipeline.spark.stream.stream import Stream
     from pipeline.validation.divergence import COLUMNS
 
-    with session(common.session) as spark:
-        result = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
+    with session(session_settings) as spark:
+        result = Stream(spark, settings, _progress, None if sink.is_of_files else _tables(spark, sink)).run()
     lines, rows = result.lines(explain=common.explain), [divergence.as_row() for divergence in result.findings]
     write_output(common.form, None, result.as_dict(), lines, rows, lambda: draw_stream(source, result), header=COLUMNS)
     if result.divergences:
         sys.exit(VIOLATIONS)
     if not result.is_whole:
         sys.exit(INCOMPLETE)
+
+
+def _tables(spark: Any, sink: Sink) -> "StreamOutput":
+    from pipeline.spark.stream.table_output import TableOutput
+
+    return TableOutput(spark, sink.format_on(spark))
+
+
+def _progress(line: str) -> None:
+    click.echo(f"sluice: {line}", err=True)

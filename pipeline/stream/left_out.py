@@ -1,5 +1,6 @@
 """Finds missing file sets: those that exist and are in no batch, and those that a successor names and that do not exist."""
 
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from metering_format.places import MANIFESTS
@@ -9,15 +10,19 @@ from pipeline.files import check_readable
 from pipeline.manifest import by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.storage.paths import below
-from pipeline.stream.ledger import file_sets_before
 from pipeline.stream.settings import StreamSettings
 from pipeline.text import counted
 
 
-def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
+def check_none_left_out(directory: Path, settings: StreamSettings, landed: AbstractSet[str]) -> int:
     """Return the number of file sets of `directory` in batches; these are all that existed when the last batch was planned.
 
     The rows of every batch have been compared with its manifests, so no row is left out when no file set is.
+
+    Args:
+        directory: the source, or where a topic's files have landed.
+        settings: the settings of the stream.
+        landed: the file sets of all batches.
 
     Raises:
         BadInputError: a directory cannot be read.
@@ -25,7 +30,6 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
     """
     check_readable(directory / MANIFESTS)
     there = {below(directory, path) for path in manifest_paths(directory)}
-    landed = file_sets_before(settings.out, 2**62)
     began = _began(settings.checkpoint)
     still = [path for path in sorted(there - landed) if (directory / path).stat().st_mtime < began]
     if still:
@@ -33,9 +37,9 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
     return len(there & landed)
 
 
-def landed_so_far(directory: Path, out: Path) -> Completeness:
+def landed_so_far(directory: Path, landed: AbstractSet[str]) -> Completeness:
     """Return the completeness of all batches: decisions that no file set contains, and file sets that only a successor names."""
-    paths = [directory / path for path in sorted(file_sets_before(out, 2**62))]
+    paths = [directory / path for path in sorted(landed)]
     manifests = [read_manifest(path) for path in paths if path.is_file()]  # retention's ledger names those that it removed since
     return completeness_of(by_run(manifests), removed_runs(directory))
 

@@ -13,6 +13,8 @@ from pipeline.stream.defaults import MESSAGES_MAX
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
+LANDED: Final = "landed"
+"""Folder of a topic's files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +23,28 @@ class StreamSettings:
 
     Attributes:
         source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
+        out: the folder of the tables and of a topic's files; None: the tables are elsewhere.
         once: end when all present file sets have been read.
         properties: file of Kafka's client properties, for a topic; each worker reads it.
         messages_max: highest number of messages of a batch of a topic.
+        in_tables: the rows and the state are in tables of Iceberg or Delta. Then `out` has only a topic's files.
     """
 
     source: str
     checkpoint: Path
-    out: Path
+    out: Path | None
     once: bool = False
     properties: Path | None = None
     messages_max: int = MESSAGES_MAX
+    in_tables: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """The metering directory: the source, or where the files of a topic land."""
+        if not self.is_topic:
+            return Path(self.source).resolve()
+        assert self.out is not None
+        return (self.out / LANDED).resolve()
 
     @property
     def is_topic(self) -> bool:
@@ -50,10 +63,16 @@ def check_settings(settings: StreamSettings) -> None:
         raise BadInputError(f"--command-config {settings.properties}: is for a topic, and --from names a directory; leave it out")
     if not settings.is_topic:
         _check_source(settings)
-    check_directory(settings.out)
     check_directory(settings.checkpoint)
-    check_checkpoint(settings.out, settings.checkpoint)
+    if settings.out is not None:
+        check_directory(settings.out)
+        if not settings.in_tables:
+            check_checkpoint(settings.out, settings.checkpoint)
     if settings.is_topic:
+        if settings.out is None:
+            raise BadInputError(
+                f"--from {settings.source}: files of a topic need a folder, and tables of a catalog have none; use --sink delta"
+            )
         check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
 
 

@@ -1,11 +1,8 @@
 """Sluice on Spark 4.0.1 writes Iceberg and Delta tables by Spark's own writers, with the rows of the local engine, whenever a run ends."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from tests.pipeline.support.counted_rows import counted, of_directory
 from tests.pipeline.support.first_hour import PRICES, TENANTS, manifests, two_hours
 from tests.support.places import ROOT
 from tests.support.platform import two_publishers
-from tests.support.platform.spark_40 import environment, script_on_spark, sluice_command
+from tests.support.platform.spark_40 import environment, killed_on_spark, run_on_spark_40, script_on_spark, sluice_command
 
 pytestmark = pytest.mark.timeout(1_800)
 CLOSED = ("--level", "minute,hour,day", "--close-through", "2026-11-21")
@@ -35,7 +32,7 @@ def test_spark_writes_the_rows_of_the_local_engine(tmp_path: Path, tables: str) 
     sink = ("--sink", "iceberg", "--catalog", "lake") if tables == "iceberg" else ("--sink", "delta", "--out", tmp_path / "delta")
     command = sluice_command(tables, tmp_path, "rollup", "--in", source, *sink, *files)
     manifests(source)[1].rename(tmp_path / "late.json")
-    first = run([*command, *CLOSED])
+    first = run_on_spark_40([*command, *CLOSED])
     assert "built       1 hour, 1 day" in first
     assert "User:orders" in first
     by_local(source, "--out", out, *files, *CLOSED)
@@ -43,16 +40,16 @@ def test_spark_writes_the_rows_of_the_local_engine(tmp_path: Path, tables: str) 
     assert before == of_directory(out)
     (source / "manifests" / "late").mkdir()
     shutil.copy(tmp_path / "late.json", source / "manifests" / "late")
-    kill_after_a_commit(command, place)
+    killed_on_spark(command, 2)  # of the tables of adjustments, two have their rows
     assert counted(place) == before
     [killed] = builds_in(place)
-    assert "1 late file set as adjustments" in run(command)
+    assert "1 late file set as adjustments" in run_on_spark_40(command)
     by_local(source, "--out", out, *files)
     after = counted(place)
     assert after == of_directory(out)
     assert after["usage_adjustment"]
     assert killed not in builds_in(place)
-    assert "no new file sets" in run(command)
+    assert "no new file sets" in run_on_spark_40(command)
     assert "no new file sets" in by_local(source, *place.options, *files)
 
 
@@ -62,23 +59,8 @@ def by_local(source: Path, *options: object) -> str:
     return done.stdout
 
 
-def run(command: list[str]) -> str:
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def builds_in(place: Place) -> set[str]:
     return set(place.tables("usage_adjustment")["usage_adjustment"].column("build_id").to_pylist())
-
-
-def kill_after_a_commit(command: list[str], place: Place) -> None:
-    """Start a run, and kill it when one table has its rows. Charges, which come later, and `runs` have none then."""
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as running:
-        while not builds_in(place):
-            assert running.poll() is None, running.communicate()[0]
-            time.sleep(0.1)
-        os.killpg(running.pid, signal.SIGKILL)
 
 
 @FORMATS
@@ -91,14 +73,13 @@ def test_of_two_roll_ups_one_publishes(tmp_path: Path, tables: str, first: str) 
 def test_a_missing_jar_has_its_coordinate(tmp_path: Path) -> None:
     """Without the jar the command ends with exit code 2 and one line that names it."""
     command = sluice_command("", tmp_path, "rollup", "--in", two_hours(tmp_path / "in"), "--sink", "delta", "--out", tmp_path / "delta")
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "Spark 4.0 has no jar for this format; add --conf spark.jars.packages=io.delta:delta-spark_2.13:4.0.1" in done.stderr
+    error = run_on_spark_40(command, exit_code=2)
+    assert "Spark 4.0 has no jar for this format; add --conf spark.jars.packages=io.delta:delta-spark_2.13:4.0.1" in error
 
 
 def test_the_tests_of_the_pipeline_pass(tmp_path: Path) -> None:
     """Sluice's own commands run with PySpark 4.0.1 as with the PySpark of this project."""
-    tests = ("tests/pipeline/spark", "tests/pipeline/recommend")
+    tests = ("tests/pipeline/spark", "tests/pipeline/builds/test_tables_of_spark.py", "tests/pipeline/recommend/test_whatif_buckets.py")
     skipped = ("--ignore", "tests/pipeline/spark/test_spark_cluster.py")  # isolated workers see no packages of this environment
     command = [
         sys.executable,

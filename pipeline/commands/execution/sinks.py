@@ -12,7 +12,7 @@ import click
 
 from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, chosen_catalog
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT, OutputPath
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
 from pipeline.storage.paths import AnyPath, StorePath, text_of
@@ -136,11 +136,16 @@ class Sink:
         from pipeline.spark.builds.store import SparkStore
         from pipeline.spark.builds.target import Builds
 
-        store = SparkStore(spark, self._format(spark))
+        store = SparkStore(spark, self.format_on(spark))
         with opened_builds(store, lambda _folder, _build_id: None) as tables:  # the tasks have put the rows there
             yield tables, Builds(store, tables.build_id)
 
-    def _format(self, spark: Any) -> "Format":
+    def format_on(self, spark: Any) -> "Format":
+        """Return the tables for Spark.
+
+        Raises:
+            BadInputError: Spark has no such catalog, or the directory has other tables.
+        """
         from pipeline.spark.builds.formats import Delta, Iceberg
 
         if self.kind == DELTA:
@@ -179,8 +184,17 @@ class Sink:
             raise BadInputError(f"--out {out}: has the tables of --sink {PARQUET}; name another directory")
 
 
-def sink_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line."""
+def sink_options(about: str, place: OutputPath = OUTPUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line.
+
+    Args:
+        about: help of `--out`.
+        place: type of `--out`.
+    """
+    return functools.partial(_with_sink, about, place)
+
+
+def _with_sink(about: str, place: OutputPath, function: Callable[..., None]) -> Callable[..., None]:
 
     @clear_errors
     @functools.wraps(function)
@@ -216,7 +230,7 @@ def sink_options(function: Callable[..., None]) -> Callable[..., None]:
             show_default=True,
             help="Parquet files or Delta tables in --out, or a catalog.",
         ),
-        click.option("--out", type=OUTPUT, metavar="DIR", help="Write tables and, without --sink, report.html to this directory."),
+        click.option("--out", type=place, metavar="DIR", help=about),
     ):
         decorated = option(decorated)
     return decorated

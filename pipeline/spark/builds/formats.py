@@ -12,6 +12,8 @@ ICEBERG_JARS: Final = {
     "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
 }
 DELTA_JARS: Final = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
+_BATCH: Final = "sluice.batch"
+"""Key of a batch in the summary of a snapshot."""
 
 
 class Format(Protocol):
@@ -43,6 +45,16 @@ class Format(Protocol):
 
     def append(self, name: str, rows: DataFrame) -> None:
         """Add rows to a table by one commit."""
+
+    def append_once(self, spark: SparkSession, name: str, rows: DataFrame, batch: tuple[str, int]) -> None:
+        """Add rows to a table by one commit, unless it has a commit of this batch.
+
+        Args:
+            spark: the session.
+            name: the table.
+            rows: the rows.
+            batch: a stream, and the number of its batch.
+        """
 
     def replace_runs(self, rows: DataFrame, since: int | None) -> None:
         """Replace all rows of `runs` by one commit.
@@ -91,6 +103,13 @@ class Iceberg:
         """Add rows. Each task has the rows of its partitions, so that no shuffle is needed."""
         rows.writeTo(self.table(name)).option("distribution-mode", "none").append()
 
+    def append_once(self, spark: SparkSession, name: str, rows: DataFrame, batch: tuple[str, int]) -> None:
+        """Add rows. The snapshot has the batch in its summary."""
+        of_batch = f"{batch[0]}/{batch[1]}"
+        found = spark.sql(f"SELECT 1 FROM {self.table(name)}.snapshots WHERE summary['{_BATCH}'] = '{of_batch}'").collect()
+        if not found:
+            rows.writeTo(self.table(name)).option(f"snapshot-property.{_BATCH}", of_batch).append()
+
     def replace_runs(self, rows: DataFrame, since: int | None) -> None:
         """Replace the rows, or raise an error of Iceberg: another snapshot has added rows since."""
         writer = rows.writeTo(self.table(NAME)).option("isolation-level", "serializable")
@@ -138,6 +157,10 @@ class Delta:
     def append(self, name: str, rows: DataFrame) -> None:
         """Add rows."""
         rows.write.format("delta").mode("append").save(self._path(name))
+
+    def append_once(self, spark: SparkSession, name: str, rows: DataFrame, batch: tuple[str, int]) -> None:
+        """Add rows by the transaction of the batch, which Delta takes once."""
+        rows.write.format("delta").mode("append").options(txnAppId=batch[0], txnVersion=str(batch[1])).save(self._path(name))
 
     def replace_runs(self, rows: DataFrame, since: int | None) -> None:
         """Replace the rows. Delta does nothing if another roll-up has followed the same version."""

@@ -1,6 +1,6 @@
-"""The tables that a stream writes: verdicts of file sets, decisions and usage by second. Each batch has a directory."""
+"""The tables that a stream writes: verdicts of file sets, decisions and usage by second."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ from pipeline.parquet.checks import check_columns
 from pipeline.spark.schemas import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
 from pipeline.spark.validation.validate import judge_some
-from pipeline.spark.written import url_of, write_rows
-from pipeline.stream.judged import Judged, put_judged
-from pipeline.stream.ledger import batch_name
+from pipeline.spark.written import url_of
+from pipeline.stream.judged import Judged
+from pipeline.stream.output import StreamOutput
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
 from pipeline.validation.file_set_verdict import FileSetVerdict
@@ -24,12 +24,16 @@ VERDICTS: Final = (
     "run_id string, proxy_id string, stem string, first_seq long, last_seq long, "
     "decisions long, unjudged long, divergences long, first string"
 )
+DECISIONS: Final = "decisions_second"
+USAGE: Final = "usage_second"
 SECOND_MS: Final = 1_000
 USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
-def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out: Path, batch_id: int) -> Written:
-    """Judge file sets and write their rows. A batch that was written before is replaced.
+def write_batch(
+    spark: Any, directory: Path, manifests: Sequence[Manifest], output: StreamOutput, batch_id: int
+) -> tuple[Written, list[Judged]]:
+    """Judge file sets, and make their rows ready in the output; return the verdicts, too.
 
     Raises:
         IncompleteError: a file is missing or has changed (where something diverges, also an earlier file), or rows differ from the sums in
@@ -37,8 +41,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     """
     written = Written(len(manifests))
     if not manifests:
-        put_judged(out, batch_id, [])
-        return written
+        return written, []
     problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
     if problems:
         raise IncompleteError(problems[0])
@@ -47,17 +50,17 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
     written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
     written.findings = [found for pair in verdicts for found in _divergences(*pair)]
-    put_judged(out, batch_id, [Judged(*pair) for pair in verdicts])
-    tables = {
+    frames = {
         "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
-        "decisions_second": _decisions(spark, directory, manifests),
-        "usage_second": _usage(spark, directory, manifests),
+        DECISIONS: _decisions(spark, directory, manifests),
+        USAGE: _usage(spark, directory, manifests),
     }
-    for name, frame in tables.items():
+    held: dict[str, Any] = {}
+    for name, frame in frames.items():
         if frame is not None:
-            written.rows[name] = write_rows(frame.coalesce(1), out, Path(name, batch_name(batch_id)), mode="overwrite")
-    _check_sums(spark, manifests, out.resolve(), batch_id, set(written.rows))
-    return written
+            written.rows[name], held[name] = output.hold(name, frame, batch_id)
+    _check_sums(manifests, held)
+    return written, [Judged(*pair) for pair in verdicts]
 
 
 def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
@@ -113,20 +116,19 @@ def _usage(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
     return usage.join(clients.select(*key, "principal_type", "principal", "client_id").dropDuplicates(key), key, "left")
 
 
-def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: int, tables: set[str]) -> None:
-    """Compare the written rows with the manifests."""
+def _check_sums(manifests: Sequence[Manifest], held: Mapping[str, Any]) -> None:
+    """Compare the rows of each table with the manifests."""
     decisions: dict[str, int] = {}
     for manifest in manifests:
         for quota_type, count in manifest.counts.items():
             if quota_type != MUTATION:
                 decisions[quota_type] = decisions.get(quota_type, 0) + count.decisions
-    if "decisions_second" in tables:
-        rows = spark.read.parquet(url_of(out / "decisions_second" / batch_name(batch_id))).groupBy("quota_type").sum("decisions").collect()
+    if DECISIONS in held:
+        rows = held[DECISIONS].groupBy("quota_type").sum("decisions").collect()
         found = {row[0]: int(row[1]) for row in rows if row[0] != MUTATION}
         _compare("decisions", {name: number for name, number in decisions.items() if number}, found)
-    if "usage_second" in tables:
-        frame = spark.read.parquet(url_of(out / "usage_second" / batch_name(batch_id)))
-        row = frame.groupBy().sum(*USAGE_SUMS).collect()[0]
+    if USAGE in held:
+        row = held[USAGE].groupBy().sum(*USAGE_SUMS).collect()[0]
         promised = {name: sum(getattr(manifest.usage, name) for manifest in manifests) for name in USAGE_SUMS}
         _compare("usage", promised, {name: int(row[number] or 0) for number, name in enumerate(USAGE_SUMS)})
 

@@ -1,8 +1,8 @@
-"""`sluice meter stream`: judges file sets as they arrive in a directory or a topic, and writes them to Parquet exactly once.
+"""`sluice meter stream`: judges file sets as they arrive in a directory or a topic, and writes them exactly once.
 
-The source can be read again from any offset, and the checkpoint has the offset. The rows of a batch go to a directory with the batch's
-number, which is replaced as a whole, so a repeated batch has the same result. There is no watermark, so Spark drops no row as late. A file
-set could still be left out; the end of a run checks for this.
+The source can be read again from any offset, and the checkpoint has the offset. The output takes the rows of a batch once, so a repeated
+batch has the same result. There is no watermark, so Spark drops no row as late. A file set could still be left out; the end of a run checks
+for this.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,22 +16,23 @@ from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 from pipeline.manifest import file_sha256, read_manifest
 from pipeline.spark.failures import reported_in_one_line
+from pipeline.spark.stream.folder_output import FolderOutput
+from pipeline.spark.stream.kafka_source import messages
 from pipeline.spark.stream.landed import write_batch
-from pipeline.spark.stream.topic_source import NAME, TopicSource
 from pipeline.spark.stream.whole_runs import judge_whole_runs
 from pipeline.spark.written import url_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.judged import judged_so_far
-from pipeline.stream.ledger import batch_ids, claim, divergences_before, divergences_of, file_sets_before, put_marker, put_reported
+from pipeline.stream.ledger import query_of
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
+from pipeline.stream.output import StreamOutput
 from pipeline.stream.result import FINDINGS_MAX, StreamResult
-from pipeline.stream.settings import StreamSettings, check_settings, topic_of
+from pipeline.stream.settings import StreamSettings, check_settings
 from pipeline.text import counted
 
 NEVER_TOO_OLD: Final = "36500d"
 FILES_A_BATCH: Final = 64
 INTERVAL: Final = "10 seconds"
-LANDING_DIRECTORY: Final = "landed"
+ALL_BATCHES: Final = 2**62
 
 ReportProgress = Callable[[str], None]
 
@@ -44,45 +45,50 @@ class Stream:
         IncompleteError: something was lost, left out as late, or differs from its manifest. Nothing of that batch counts.
     """
 
-    def __init__(self, spark: Any, settings: StreamSettings, report: ReportProgress = lambda _line: None) -> None:
+    def __init__(
+        self, spark: Any, settings: StreamSettings, report: ReportProgress = lambda _line: None, output: StreamOutput | None = None
+    ) -> None:
         self._spark = spark
         self._settings = settings
+        self._output = output or _folder(spark, settings)
         self._report = report
         self._is_topic = settings.is_topic
-        self._directory = (settings.out / LANDING_DIRECTORY if self._is_topic else Path(settings.source)).resolve()
+        self._directory = settings.directory
         self._error: PipelineError | None = None
         self._reported: set[str] = set()
         self.result = StreamResult()
 
     def run(self) -> StreamResult:
         """Run until everything is read (`once`) or the query is stopped."""
-        settings = self._settings
+        settings, output = self._settings, self._output
         check_settings(settings)
-        rows = self._messages() if self._is_topic else self._manifests()
+        output.check(settings.checkpoint)
+        rows = messages(self._spark, settings) if self._is_topic else self._manifests()
         writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", url_of(settings.checkpoint.resolve()))
         trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
         query = writer.trigger(**trigger).start()
-        before = divergences_before(settings.out)
-        claim(settings.out, query.id)
+        before = output.divergences_before()
+        output.claim(query.id)
         self._wait(query)
+        landed = output.file_sets_before(ALL_BATCHES)
         if settings.once:
-            self.result.whole = check_none_left_out(self._directory, settings)
-        self.result.lost = landed_so_far(self._directory, settings.out)
+            self.result.whole = check_none_left_out(self._directory, settings, landed)
+        self.result.lost = landed_so_far(self._directory, landed)
         if settings.once:
             self._judge_whole_runs()
         else:
-            self.result.divergences, self.result.findings = divergences_of(settings.out, batch_ids(settings.out))
+            self.result.divergences, self.result.findings = output.divergences_of(output.batch_ids())
         self.result.new_divergences = max(self.result.divergences - before, 0)
-        put_reported(settings.out, self.result.divergences)
+        output.put_reported(self.result.divergences)
         return self.result
 
     def _judge_whole_runs(self) -> None:
         """Put the verdict of `validate` over everything that has landed into the result."""
-        out, result = self._settings.out, self.result
-        judged, without = judged_so_far(out)
+        result = self.result
+        judged, without = self._output.judged_so_far()
         with reported_in_one_line():
             verdict = judge_whole_runs(self._spark, self._directory, judged)
-        result.divergences, result.findings = divergences_of(out, without)
+        result.divergences, result.findings = self._output.divergences_of(without)
         result.divergences += verdict.violations
         result.findings += verdict.divergences(FINDINGS_MAX - len(result.findings))
         result.unjudged = verdict.unjudged
@@ -106,16 +112,12 @@ class Stream:
         reader = reader.option("pathGlobFilter", "*.json").option("maxFilesPerTrigger", FILES_A_BATCH).option("maxFileAge", NEVER_TOO_OLD)
         return reader.load(url_of(self._directory / MANIFESTS)).selectExpr("_metadata.file_path AS path")
 
-    def _messages(self) -> Any:
-        servers, topic = topic_of(self._settings.source)
-        self._spark.dataSource.register(TopicSource)
-        properties = "" if self._settings.properties is None else str(self._settings.properties.resolve())
-        options = {"servers": servers, "topic": topic, "properties": properties, "messages_max": str(self._settings.messages_max)}
-        return self._spark.readStream.format(NAME).options(**options).load()
-
     def _batch(self, frame: Any, batch_id: int) -> None:
         """Process a batch; called by Spark. An exception is stored, since Spark passes on only its text."""
         try:
+            query = query_of(self._settings.checkpoint)
+            assert query is not None
+            self._output.claim(query)  # the first batch can come before `run` knows the query
             with reported_in_one_line():
                 file_sets = self._landed(frame) if self._is_topic else self._named(frame)
                 self._process(file_sets, batch_id)
@@ -139,10 +141,13 @@ class Stream:
         return {path: assemble(self._directory, path, parts) for path, parts in sorted(found.items())}
 
     def _process(self, file_sets: Mapping[str, Manifest], batch_id: int) -> None:
-        known = file_sets_before(self._settings.out, batch_id)
+        known = self._output.file_sets_before(batch_id)
         fresh = {path: manifest for path, manifest in file_sets.items() if path not in known}
-        written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
-        put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)
+        try:
+            written, judged = write_batch(self._spark, self._directory, list(fresh.values()), self._output, batch_id)
+            self._output.publish(batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written, judged)
+        finally:
+            self._output.discard()
         self.result.add(written)
         self._report(f"batch {batch_id}: {counted(written.file_sets, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
         if not self._settings.once:
@@ -150,11 +155,16 @@ class Stream:
 
     def _report_losses(self) -> None:
         """Report losses as soon as they are known. A late file set removes its line when it arrives."""
-        lines = landed_so_far(self._directory, self._settings.out).incomplete
+        lines = landed_so_far(self._directory, self._output.file_sets_before(ALL_BATCHES)).incomplete
         for line in lines:
             if line not in self._reported:
                 self._report(f"missing so far: {line}")
         self._reported = set(lines)
+
+
+def _folder(spark: Any, settings: StreamSettings) -> StreamOutput:
+    assert settings.out is not None
+    return FolderOutput(spark, settings.out)
 
 
 def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -5,6 +5,7 @@ Commands of Sluice run in the project's environment, with PySpark 4.0.1 before i
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,14 @@ PACKAGES = ("pyspark==4.0.1", "py4j==0.10.9.9")
 JARS = {
     "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
     "delta": ("io.delta:delta-spark_2.13:4.0.1", "io.delta:delta-storage:4.0.1"),
+    "kafka": (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # that of 4.0.1 was not in the mirror of Maven
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ),
 }
+ENDS_EARLY = Path(__file__).with_name("ends_early.py")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HOME = BUILD / "spark-4.0.1"
 
@@ -64,6 +72,27 @@ def sluice_command(tables: str, folder: Path, *arguments: object) -> list[str]:
         settings |= {key: value for key, value in spark_statements.with_iceberg(str(folder)).items() if ".catalog." in key}
     conf = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     return [str(Path(sys.executable).with_name("sluice")), "meter", *map(str, arguments), "--master", "local[2]", *conf]
+
+
+def run_on_spark_40(command: list[str], *, exit_code: int = 0) -> str:
+    """Run a command of `sluice_command`, and return what it prints."""
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == exit_code, done.stderr
+    return done.stdout + done.stderr
+
+
+def killed_on_spark(command: list[str], number: int) -> None:
+    """Run a command of `sluice_command` that is killed before it changes a table, the first change being 0."""
+    program, *arguments = command
+    done = subprocess.run(
+        [str(Path(program).with_name("python")), ENDS_EARLY, str(number), *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def environment() -> dict[str, str]:

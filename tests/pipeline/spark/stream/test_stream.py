@@ -14,10 +14,11 @@ from click.testing import CliRunner
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.report.stream_page import draw_stream
+from pipeline.spark.stream.kafka_source import KAFKA, source_of
 from pipeline.spark.stream.stream import Stream
-from pipeline.spark.stream.topic_source import limited
+from pipeline.spark.stream.topic_source import NAME, limited
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.ledger import put_marker
+from pipeline.stream.ledger import file_sets_before, put_marker
 from pipeline.stream.left_out import check_none_left_out
 from pipeline.stream.result import Written
 from pipeline.stream.settings import StreamSettings
@@ -249,6 +250,23 @@ def test_a_batch_of_a_topic_has_at_most_so_many_messages(
     assert list(limited(start, ends, messages_max).items()) == list(until.items())
 
 
+@pytest.mark.parametrize(
+    ("offsets", "source"),
+    [
+        ((), None),
+        (('v1\n{"batchWatermarkMs":0}\n{"0":5,"1":0}',), NAME),
+        (('v1\n{}\n{"0":5}', 'v1\n{}\n{"metering":{"0":5}}'), KAFKA),
+        (("v1\n{}\n-",), None),
+    ],
+)
+def test_a_checkpoint_tells_its_source(tmp_path: Path, offsets: tuple[str, ...], source: str | None) -> None:
+    """The newest offsets have the form of Spark's own Kafka source, or that of the source in Python."""
+    (tmp_path / "offsets").mkdir()
+    for number, text in enumerate(offsets):
+        (tmp_path / "offsets" / str(9 + number)).write_text(text)
+    assert source_of(tmp_path) == source
+
+
 def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:
     """A file set that existed when the last batch began and is in no batch ends the command; later ones are left to the next call."""
     source = write_directory(tmp_path / "run", batches(file_sets=3, events=5), sensors())
@@ -260,10 +278,10 @@ def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None
     (offsets / "0").write_text("")
     for seconds, name in ((-1, names[0]), (-1, names[1]), (1, names[2])):
         os.utime(source / name, (planned := (offsets / "0").stat().st_mtime + seconds, planned))
-    assert check_none_left_out(source, settings) == 2
+    assert check_none_left_out(source, settings, file_sets_before(settings.out, 1)) == 2
     os.utime(source / names[2], (1_700_000_000, 1_700_000_000))
     with pytest.raises(IncompleteError, match=f"1 file set left out, {names[2]} first"):
-        check_none_left_out(source, settings)
+        check_none_left_out(source, settings, file_sets_before(settings.out, 1))
 
 
 def test_parts_make_the_file_again(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""The output of a stream in tables of Iceberg or Delta: rows have the number of their batch, which counts when the table `batches` has it.
+
+Each table gets the rows of a batch by one commit, which names stream and batch. A repeated batch does not write them again. The commit to
+`batches` is the last one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipeline.errors import BadInputError
+from pipeline.spark.builds.formats import Format
+from pipeline.spark.builds.store import errors_of_tables, make_table
+from pipeline.stream.judged import Judged
+from pipeline.stream.ledger import query_of
+from pipeline.stream.result import FINDINGS_MAX, Written
+from pipeline.validation.divergence import Divergence
+
+BATCHES: Final = "batches"
+_SCHEMA: Final = (
+    "query_id string, batch_id long, at_ms long, file_sets array<string>, manifests array<string>,"
+    " divergences long, findings string, judged string"
+)
+"""One row for each batch. A row without a batch has the number of divergences that a call has reported."""
+
+
+class _Batch(msgspec.Struct):
+    """A batch that counts."""
+
+    file_sets: set[str]
+    divergences: int
+    findings: list[Divergence]
+    judged: list[Judged]
+
+
+class TableOutput:
+    """A `StreamOutput`: tables that Spark writes.
+
+    Raises:
+        BadInputError: the tables cannot be used, or Spark has no jar for them.
+    """
+
+    def __init__(self, spark: SparkSession, tables: Format) -> None:
+        self._spark, self._tables = spark, tables
+        self._held: dict[str, DataFrame] = {}
+        self._batches: dict[int, _Batch] = {}
+        self._reported: tuple[int, int] | None = None
+        self._query: str | None = None
+        with self._errors():
+            make_table(spark, tables, BATCHES, spark.createDataFrame([], _SCHEMA).schema)
+            for row in spark.table(tables.table(BATCHES)).collect():
+                self._read(row)
+
+    def _read(self, row: Any) -> None:
+        self._query = row["query_id"]
+        if row["batch_id"] is None:
+            self._reported = max(self._reported or (0, 0), (row["at_ms"], row["divergences"]))
+            return
+        findings = msgspec.json.decode(row["findings"], type=list[Divergence])
+        judged = msgspec.json.decode(row["judged"], type=list[Judged])
+        self._batches[row["batch_id"]] = _Batch(set(row["file_sets"]), row["divergences"], findings, judged)
+
+    def check(self, checkpoint: Path) -> None:
+        """Compare the query of the batches with that of the checkpoint."""
+        ours = query_of(checkpoint)
+        if self._query is not None and self._query != ours:
+            raise BadInputError(f"{self._tables.name}: written with another checkpoint than {checkpoint}; name that one, or empty tables")
+        if self._query is None and ours is not None:
+            raise BadInputError(
+                f"--checkpoint {checkpoint}: has been used for another output than {self._tables.name}; name an empty directory"
+            )
+
+    def claim(self, query_id: str) -> None:
+        """Remember the query, which the rows of `batches` have."""
+        self._query = query_id
+
+    def batch_ids(self) -> list[int]:
+        """Return the batches of `batches`."""
+        return sorted(self._batches)
+
+    def file_sets_before(self, batch_id: int) -> set[str]:
+        """Return their file sets."""
+        return {path for number, batch in self._batches.items() if number < batch_id for path in batch.file_sets}
+
+    def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
+        """Return their divergences."""
+        number, findings = 0, list[Divergence]()
+        for batch_id in batches:
+            number += self._batches[batch_id].divergences
+            findings += self._batches[batch_id].findings[: FINDINGS_MAX - len(findings)]
+        return number, findings
+
+    def divergences_before(self) -> int:
+        """Return the number of the newest row without a batch."""
+        return self.divergences_of(self.batch_ids())[0] if self._reported is None else self._reported[1]
+
+    def put_reported(self, divergences: int) -> None:
+        """Add a row without a batch, if the number is another one."""
+        if self._reported is None or self._reported[1] != divergences:
+            row = (self._query, None, time.time_ns() // 1_000_000, None, None, divergences, None, None)
+            with self._errors():
+                self._tables.append(BATCHES, self._spark.createDataFrame([row], _SCHEMA))
+
+    def judged_so_far(self) -> tuple[list[Judged], list[int]]:
+        """Return the verdicts of all batches."""
+        return [one for number in self.batch_ids() for one in self._batches[number].judged], []
+
+    def hold(self, table: str, rows: DataFrame, batch_id: int) -> tuple[int, DataFrame]:
+        """Compute the rows. They are written when their sums are those of the manifests."""
+        held = rows.withColumn("batch_id", F.lit(batch_id).cast("long")).coalesce(1).persist(StorageLevel.DISK_ONLY)
+        self._held[table] = held
+        return held.count(), held
+
+    def publish(self, batch_id: int, file_sets: Mapping[str, str], written: Written, judged: Sequence[Judged]) -> None:
+        """Write the rows that the tables do not have from an earlier attempt, and `batches` last."""
+        assert self._query is not None
+        findings = written.findings[:FINDINGS_MAX]
+        texts = [msgspec.json.encode(what).decode() for what in (findings, judged)]
+        numbers = (self._query, batch_id, time.time_ns() // 1_000_000)
+        row = (*numbers, list(file_sets), list(file_sets.values()), written.divergences, *texts)
+        with self._errors():
+            for table, rows in self._held.items():
+                make_table(self._spark, self._tables, table, rows.schema)
+                self._tables.append_once(self._spark, table, rows, (self._query, batch_id))
+            self._tables.append_once(self._spark, BATCHES, self._spark.createDataFrame([row], _SCHEMA), (self._query, batch_id))
+        self._batches[batch_id] = _Batch(set(file_sets), written.divergences, findings, list(judged))
+
+    def discard(self) -> None:
+        """Release the computed rows."""
+        for held in self._held.values():
+            held.unpersist()
+        self._held = {}
+
+    def _errors(self) -> Any:
+        return errors_of_tables(self._spark, self._tables)

@@ -1,0 +1,59 @@
+"""Where a stream puts its rows and its state: what a folder of files and tables of a catalog have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.stream.judged import Judged
+from pipeline.stream.result import Written
+from pipeline.validation.divergence import Divergence
+
+
+class StreamOutput(Protocol):
+    """The rows of all batches, and which batches count."""
+
+    def check(self, checkpoint: Path) -> None:
+        """Check that the output belongs to the checkpoint.
+
+        Raises:
+            BadInputError: it belongs to another one, or cannot be used.
+        """
+
+    def claim(self, query_id: str) -> None:
+        """Note the query that the batches belong to."""
+
+    def batch_ids(self) -> list[int]:
+        """Return the numbers of the batches that count, in order."""
+
+    def file_sets_before(self, batch_id: int) -> set[str]:
+        """Return the file sets of earlier batches."""
+
+    def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
+        """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
+
+    def divergences_before(self) -> int:
+        """Return the number of divergences that the last call reported; without one, that of the batches."""
+
+    def put_reported(self, divergences: int) -> None:
+        """Note the number of divergences that a call reports."""
+
+    def judged_so_far(self) -> tuple[list[Judged], list[int]]:
+        """Return the verdicts of all batches, and the batches of earlier versions, which have none."""
+
+    def hold(self, table: str, rows: Any, batch_id: int) -> tuple[int, Any]:
+        """Make the rows of a table in a batch ready; return their number, and a frame with them."""
+
+    def publish(self, batch_id: int, file_sets: Mapping[str, str], written: Written, judged: Sequence[Judged]) -> None:
+        """Let a batch count, in place of what an earlier attempt at it has left.
+
+        Args:
+            batch_id: its number.
+            file_sets: the SHA-256 of each manifest, by path.
+            written: rows and divergences.
+            judged: the verdicts.
+        """
+
+    def discard(self) -> None:
+        """Forget what is held, after a batch that failed or counts."""
