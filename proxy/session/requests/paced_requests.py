@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.session.request_context import (
     FETCH,
@@ -21,8 +21,11 @@ from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.fetch_requests import lowered
 from proxy.session.requests.pending_requests import INT32, Stop
 from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
+from quota.entity import UNLIMITED
+from quota.paced_schedule import MS_NS
 
 _CORRELATION_ID_AT: Final = 8
+_OBSERVE: Final = Mode.OBSERVE  # an Enum member is looked up by a call
 _NEVER_MS: Final = 1 << 62
 _OF_WINDOW: Final = {PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
@@ -40,6 +43,29 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
             return context
         self._admission.leave_line()
         return context.of_kind(_OF_WINDOW[context.kind])
+
+    def passes(self, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
+        """Charge a Produce that certainly passes now; return the context of its response. None: nothing was done.
+
+        That is the usual case: one process, and a group without a parent in which nothing waits. After the request, the schedule is at most
+        the burst ahead of the clock, so its response announces nothing.
+        """
+        client, throttle = context.client, self._throttle
+        group = client.produce(now_ms)
+        if type(group) is not PacedGroup or group.parent is not None or group.bound >= UNLIMITED or group.line.has_waiting_beside():
+            return None
+        if throttle.logging_in or throttle.session_ends_ms or client.enforcement.mode is _OBSERVE:
+            return None
+        schedule, cost_ns, now_ns = group.schedule, group.cost_ns(size), now_ms * MS_NS
+        if max(schedule.virtual_ns, now_ns) + cost_ns > now_ns + schedule.burst_ns:
+            return None
+        path = group.path_of(client.declared, self._classifier.member)
+        if not self._admission.passes_at_once(group, path, size, now_ms):
+            return None
+        self._note(context, group, size, now_ms)
+        if context.cell is None:
+            client.usage.own_produce_bytes += size
+        return context.of_kind(PASS)
 
     def take(
         self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool

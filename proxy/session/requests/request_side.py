@@ -16,7 +16,7 @@ from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PACED, PACED_NO_ACK, PRODUCE, RequestContext
+from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PACED, PACED_NO_ACK, PACED_PRODUCE, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
 from proxy.session.requests.paced_requests import PacedRequests
@@ -175,6 +175,14 @@ class RequestSide:
             return self._follow(data, now_ms, now_ns)
         client = head.client
         if head.kind >= FETCH:
+            if head.kind == PACED_PRODUCE and self._paced is not None:
+                answered = self._paced.passes(head, size, now_ms)
+                if answered is None:
+                    return self._follow(data, now_ms, now_ns)
+                self._in_flight.append((correlation_id, answered, size, now_ms, now_ns))
+                client.usage.requests[head.key] += 1
+                self.frames += 1
+                return data
             if head.kind != FETCH:
                 return self._follow(data, now_ms, now_ns)
             group = client.fetch(now_ms)

@@ -55,6 +55,17 @@ class PacedAdmission:
         self.answered_waited_ms = 0
         fetches.paced = self
 
+    def passes_at_once(self, group: PacedGroup, path: Path, size: int, now_ms: int) -> bool:
+        """Charge a Produce that its group lets pass now. False: its member has used the burst, and nothing was done."""
+        now_ns, line = now_ms * MS_NS, group.line
+        member = line.member(path, now_ns)
+        if member.virtual_ns > now_ns + group.schedule.burst_ns or self._waiting is not None:
+            return False
+        self._member, self.is_on_time, self.waited_ms = member, True, 0
+        group.record(size, now_ms)
+        line.charge(member, group.cost_ns(size), now_ns)
+        return True
+
     def admits_paced(self, group: PacedGroup, path: Path, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
 

@@ -11,8 +11,9 @@ from pipeline.validation.verdict import Verdict
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.line import PacedLine, Place
-from tests.proxy.session.paced.test_paced_members import BOUND, Client, Load
+from tests.proxy.session.paced.test_paced_members import BOUND
 from tests.support.memory.metered_fixture import MeteredFixture
+from tests.support.memory.paced_clients import Client, Load
 
 SECONDS = 21
 GREEDY = [Load(1, 100_000), Load(4, 100_000)]

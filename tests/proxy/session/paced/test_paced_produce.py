@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from protocol.api_keys import ApiKey
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.session.request_context import RequestContext
+from proxy.session.requests.paced_requests import PacedRequests
 from tests.support.frames.kafka_frames import produced, request_ids, throttle_ms
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import BOUND, PRODUCE_VERSION, produce_of
@@ -219,3 +222,56 @@ def test_any_span_passes_no_more_than_bound_and_burst(loads: list[list[int]], bu
         for (_, size), (end_ms, _) in pairwise(passed[first:]):
             before_last += size
             assert before_last <= Fraction(int(BOUND)) * (end_ms - begin_ms + burst_ms) / 1_000
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(80, 900), st.integers(0, 700)), min_size=1, max_size=30)
+"""Connection, size of a request, and pause after it in ms."""
+
+
+@pytest.mark.parametrize("mode", [Mode.DELAY, Mode.OBSERVE])
+def test_the_short_path_charges_what_the_general_path_charges(mode: Mode) -> None:
+    """Requests that pass at once are charged to group and members, recorded and forwarded as by the general path."""
+    passes = PacedRequests.passes
+    found: list[RequestContext | None] = []
+
+    def noted(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
+        found.append(passes(requests, context, size, now_ms))
+        return found[-1]
+
+    @settings(max_examples=20, deadline=None)
+    @given(steps=STEPS)
+    def compare(steps: list[tuple[int, int, int]]) -> None:
+        with mock.patch.object(PacedRequests, "passes", noted):
+            short = _played(steps, mode)
+        with mock.patch.object(PacedRequests, "passes", return_value=None):
+            general = _played(steps, mode)
+        assert general == short
+
+    compare()
+    assert any(found) is (mode is Mode.DELAY)
+
+
+def _played(steps: list[tuple[int, int, int]], mode: Mode) -> list[object]:
+    """Return what reached the broker and when, and the state of the group and its members."""
+    passed: list[tuple[int, int]] = []
+    with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000), mode=mode) as proxy:
+
+        def forward(peer: Peer) -> Callable[[bytes | memoryview], None]:
+            def forwarded(data: bytes | memoryview) -> None:
+                for number in request_ids(bytes(data)):
+                    passed.append((proxy.now_ms, number))
+                    proxy.loop.call_later(0.001, peer.broker.arrive, answer(number))
+
+            return forwarded
+
+        peers = [proxy.connect(host=f"10.0.0.{1 + at // 2}") for at in range(3)]
+        for peer in peers:
+            peer.broker.write = peer.connection.client.write_peer = forward(peer)  # type: ignore[method-assign]
+        for number, (at, size, pause_ms) in enumerate(steps):
+            peers[at].client.arrive(produce_of(size, number))
+            proxy.wait(pause_ms)
+        group = group_of(proxy)
+        members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]
+        assert not any(peer.connection.closing for peer in peers)
+        assert proxy.loop.crashes == []
+        return [passed, group.schedule.virtual_ns, members, group.state, group.throttle_count]
