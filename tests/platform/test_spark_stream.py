@@ -10,6 +10,7 @@ from pipeline.manifest import find_manifests
 from tests.pipeline.support.build_places import DeltaPlace, IcebergPlace, Place
 from tests.pipeline.support.first_hour import manifests, two_hours
 from tests.pipeline.support.metering_topic import in_order, publish
+from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.platform.spark_40 import killed_on_spark, run_on_spark_40, sluice_command
 
@@ -49,8 +50,8 @@ def test_spark_reads_a_topic_by_its_own_source(tmp_path: Path) -> None:
     source = two_hours(tmp_path / "in")
     messages = list(in_order(source))
     places = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--once", "--messages-max", len(messages) // 2)
-    with KafkaCluster(name="kafka-stream", settings={"num.partitions": 2}) as kafka:
-        topic = f"kafka://{kafka.bootstrap}/metering"
+    with KafkaCluster(name="kafka-stream") as kafka:
+        topic = f"kafka://{kafka.bootstrap}/{new_topic(kafka.bootstrap, 'metering', partitions=2)}"
         publish(topic, messages[:-1])
         first = run_on_spark_40(sluice_command("kafka", tmp_path, "stream", "--from", topic, *places), exit_code=INCOMPLETE)
         assert "landed      1 file set in 2 batches" in first
@@ -68,8 +69,8 @@ def test_a_stream_keeps_the_source_of_its_checkpoint(tmp_path: Path) -> None:
     source = two_hours(tmp_path / "in")
     messages = list(in_order(source))
     places = ("--checkpoint", tmp_path / "checkpoint", "--out", tmp_path / "out", "--once")
-    with KafkaCluster(name="kafka-stream", settings={"num.partitions": 2}) as kafka:
-        topic = f"kafka://{kafka.bootstrap}/metering"
+    with KafkaCluster(name="kafka-stream") as kafka:
+        topic = f"kafka://{kafka.bootstrap}/{new_topic(kafka.bootstrap, 'metering', partitions=2)}"
         for jars, part, exit_code in (("", messages[:-1], INCOMPLETE), ("kafka", messages[-1:], 0)):
             publish(topic, part)
             done = run_on_spark_40(sluice_command(jars, tmp_path, "stream", "--from", topic, *places), exit_code=exit_code)

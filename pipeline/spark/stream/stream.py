@@ -189,6 +189,8 @@ def _source_error(source: str, text: str) -> PipelineError:
     for mark, kind in (("LOST: ", IncompleteError), ("ABSENT: ", BadInputError)):
         if mark in text:
             return kind(f"{source}: {text.split(mark, 1)[1].splitlines()[0]}")
+    if "UnknownTopicOrPartition" in text:
+        return BadInputError(f"{source}: there is no such topic")
     if "NoBrokersAvailable" in text or "KafkaTimeoutError" in text:
         return BadInputError(f"{source}: no broker answers there")
     return IncompleteError(f"{source}: the stream ended ({text.splitlines()[0]})")
