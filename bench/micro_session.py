@@ -1,9 +1,9 @@
 """CPU time of a request and its answer inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
 
 CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a request quota, with
-a client in a declared group that has a parent, with sixteen requests in one piece and their answers in another, and with a meter. The cost
-of sockets is not included, so these are no ratios to a pump. They show the effect of a change to the data path within seconds, on a busy
-machine too.
+a client in a declared group that has a parent, with sixteen requests in one piece and their answers in another, with a meter, and with a
+schedule in place of the window. The cost of sockets is not included, so these are no ratios to a pump. They show the effect of a change to
+the data path within seconds, on a busy machine too.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from bench.harness.frames import CLIENT_ID, Template, fetch_answer, fetch_request, produce_answer, produce_request
+from proxy.enforcement.groups.group_factory import PLAIN
+from proxy.enforcement.paced.factory import PacedGroups
 from proxy.meter.meter import Meter
 from proxy.meter.usage import Place
 from proxy.net.connection import Connection
@@ -23,6 +25,7 @@ from proxy.net.relay.flow import Channel
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup
 from quota.groups.pattern import Pattern
+from quota.paced_schedule import BURST_MS
 from tests.support.memory.memory_connection import BROKER, MemoryTransport, ProxyFixture
 
 ROUNDS = 15
@@ -54,10 +57,11 @@ def prepared(
     request_time: bool = False,
     parent: bool = False,
     metered: bool = False,
+    paced: bool = False,
     depth: int = 1,
 ) -> Callable[[int], float]:
     """Return a function that plays requests and their answers, `depth` of them in one piece, and returns the CPU microseconds of each."""
-    proxy = ProxyFixture()
+    proxy = ProxyFixture(factories=PacedGroups(BURST_MS) if paced else PLAIN)
     if metered:
         proxy.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
     if parent:
@@ -116,13 +120,13 @@ def best_us(load: tuple[Template, Template], connections: int, **settings: Any) 
 def main() -> None:
     """Print one line per load."""
     wanted = sys.argv[1:] or list(LOADS)
-    heads = ("one connection", f"{CONNECTIONS:,} in turn", "with request time", "in a group of a group", "16 at a time", "metered")
+    heads = ("one connection", f"{CONNECTIONS:,} in turn", "with request time", "in a group of a group", "16 at a time", "metered", "paced")
     print(f"us for a request and its answer:{heads[0]:>25}" + "".join(f"{head:>{len(head) + 3}}" for head in heads[1:]))
     for name in wanted:
         load = LOADS[name]
         alone, crowd, timed = best_us(load, 1), best_us(load, CONNECTIONS), best_us(load, 1, request_time=True)
         grouped, deep, metered = best_us(load, 1, parent=True), best_us(load, 1, depth=16), best_us(load, 1, metered=True)
-        reported = zip(heads[1:], (crowd, timed, grouped, deep, metered), strict=True)
+        reported = zip(heads[1:], (crowd, timed, grouped, deep, metered, best_us(load, 1, paced=True)), strict=True)
         print(f"{name:<32}{alone:>25.2f}" + "".join(f"{figure:>{len(head) + 3}.2f}" for head, figure in reported))
 
 

@@ -135,7 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--client", nargs="+", choices=list(CLIENTS), default=["raw"], help="libraries of the clients")
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
-    text = "the most bytes of a fetch; with 1 MB, a tenth of the window, one fetch more or less is a difference of 10 % in 10 s"
+    text = "the most bytes of a fetch; with 1 MB, a tenth of the window, one fetch more or less is a difference of 10 %% in 10 s"
     parser.add_argument("--fetch-bytes", type=int, default=200_000, help=text)
     parser.add_argument("--simulated", action="store_true", help="on virtual time")
     parser.add_argument("--cost", action="store_true", help="processor time")
