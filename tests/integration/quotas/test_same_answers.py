@@ -80,9 +80,15 @@ def _same(route: Route, name: str, api: ApiVersion, frame: bytes) -> bool:
     for _ in range(ATTEMPTS):
         answer = _ask(route, api, frame, through=False)
         assert answer or name in CLOSED, f"the broker itself closes on {name}: the corpus is wrong"
-        if answer == _ask(route, api, frame, through=True):
+        if _steady(api, answer) == _steady(api, _ask(route, api, frame, through=True)):
             return True
     return False
+
+
+def _steady(api: ApiVersion, answer: bytes) -> bytes:
+    """Return an answer without the free bytes of the disk, which other work changes: 8 bytes before two empty tag sections."""
+    has_disk = api.key == ApiKey.DESCRIBE_LOG_DIRS and api.version >= 4
+    return answer[:-10] + answer[-2:] if has_disk else answer
 
 
 def _ask(route: Route, api: ApiVersion, frame: bytes, *, through: bool) -> bytes:

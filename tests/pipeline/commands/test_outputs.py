@@ -15,7 +15,7 @@ from sluice_cli.meter import meter, with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
-INPUTS = {"properties", "source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
+INPUTS = {"client_properties", "source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
 """Path options that are inputs; `repair` and `forget` change existing files in them."""
 NEEDED = {
     "rollup": ["--in", "in", "--out", "out"],
