@@ -60,12 +60,17 @@ def main() -> int:
             cells += asyncio.run(fleets.run(client, kind, load, options.seconds))
             print("\n".join(lines_of(cells)[-len(options.members) - 1 :]), flush=True)
     report = Report("fleet")
-    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *lines_of(cells))
     report.data["cells"] = [cell.figures() for cell in cells]
+    return _publish(report, options, f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *lines_of(cells))
+
+
+def _publish(report: Report, options: argparse.Namespace, *lines: str) -> int:
+    """Add lines to a result, print it, and write it unless told otherwise; return 1 when a goal was missed."""
+    report.add(*machine_lines(), *lines)
     print("\n" + report.text())
     if not options.no_write:
         report.write(options.out)
-    return int(any(line.endswith("miss |") for line in lines_of(cells)))
+    return int(any(line.endswith("miss |") for line in lines))
 
 
 def _simulated(options: argparse.Namespace) -> int:
@@ -80,33 +85,19 @@ def _simulated(options: argparse.Namespace) -> int:
                 figures += f" | {cut.before:.2f}, {cut.during:.2f}, {cut.after:.2f}" if members > 1 else " | "
                 lines.append(f"| {members} | {lag_ms} ms | {load} | {figures} |")
                 print(lines[-1], flush=True)
-    report = Report("fleet-simulated")
-    report.add(*machine_lines(), f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms", "", *lines)
-    print("\n" + report.text())
-    if not options.no_write:
-        report.write(options.out)
-    return 0
+    about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms"
+    return _publish(Report("fleet-simulated"), options, about, "", *lines)
 
 
 def _faults(options: argparse.Namespace) -> int:
     lines = lines_of_faults(faults(options.fault or list(FAULTS), options.rounds))
-    report = Report("fleet-faults")
-    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, mute", "", *lines)
-    print("\n" + report.text())
-    if not options.no_write:
-        report.write(options.out)
-    return int(any(line.endswith("miss |") for line in lines))
+    return _publish(Report("fleet-faults"), options, f"- Apache Kafka {KRAFT}, mute", "", *lines)
 
 
 def _cuts(options: argparse.Namespace) -> int:
     with CutFleets(options.members) as fleets:
         lines = lines_of_cuts(asyncio.run(fleets.run(options.way or list(WAYS), options.loads)))
-    report = Report("fleet-cuts")
-    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, mute", "", *lines)
-    print("\n" + report.text())
-    if not options.no_write:
-        report.write(options.out)
-    return int(any(line.endswith("miss |") for line in lines))
+    return _publish(Report("fleet-cuts"), options, f"- Apache Kafka {KRAFT}, mute", "", *lines)
 
 
 def _cost(options: argparse.Namespace) -> int:
@@ -120,12 +111,7 @@ def _cost(options: argparse.Namespace) -> int:
         goal = "" if members > HUB_MEMBERS else "ok" if cost.core <= HUB_GOAL else "miss"
         what = f"hub, {members} members, {groups:,} groups {'at their bound' if at_bound else 'far below their bound'}"
         lines.append(f"| {what} | {cost.core:.1%} of a core, {cost.bytes_per_second / 1e6:.2f} MB/s | {HUB_GOAL:.0%} | {goal} |")
-    report = Report("fleet-cost")
-    report.add(*machine_lines(), "", *lines)
-    print("\n" + report.text())
-    if not options.no_write:
-        report.write(options.out)
-    return int(any(line.endswith("miss |") for line in lines))
+    return _publish(Report("fleet-cost"), options, "", *lines)
 
 
 def _options() -> argparse.Namespace:

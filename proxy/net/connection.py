@@ -135,14 +135,6 @@ class Connection:
         """The buffer into which long responses are read."""
         return self._owner.answer_buffer
 
-    def write_broker(self, data: bytes) -> None:
-        """Send the client's bytes to the broker."""
-        self.broker.write(data)
-
-    def write_client(self, data: bytes | memoryview) -> None:
-        """Send the broker's bytes to the client."""
-        self.client.write(data)
-
     def settle(self, now: int) -> None:
         """Apply what the session decided: send, pause or resume reading, set the timer."""
         if self.closing:
@@ -174,9 +166,9 @@ class Connection:
     def _send(self, step: ReadStep) -> None:
         """Send the bytes of a step."""
         if step.to_client is not None:
-            self.write_client(step.to_client)
+            self.client.write(step.to_client)
         if step.to_broker is not None:
-            self.write_broker(step.to_broker)
+            self.broker.write(step.to_broker)
 
     def _read(self, step: ReadStep) -> None:
         """Pause or resume reading of both sides, as the last step says."""
@@ -230,7 +222,7 @@ class Connection:
             if responses.work is not None:
                 passed = responses.go_on(now, now_ns())
                 if passed is not None:
-                    self.write_client(passed)
+                    self.client.write(passed)
                 if responses.work is None:
                     self.settle(now)
                     if self._broker_left is not None and responses.work is None:
@@ -313,7 +305,7 @@ class Connection:
         try:
             onward = self.session.requests.resume(now, now_ns())
             if onward is not None:
-                self.write_broker(onward)
+                self.broker.write(onward)
             self.settle(now)
         except ProtocolError as error:
             self.fail_client(error, b"")
@@ -414,7 +406,7 @@ class Connection:
         self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
         self._answered = answered = self._loop.create_future()
         self.session.settle_flag.needs_settle = True
-        self.write_broker(frame)
+        self.broker.write(frame)
         try:
             await answered
         finally:
@@ -480,7 +472,7 @@ class Connection:
             return
         held = self.session.responses.held.release(now_ms())
         if held is not None:
-            self.write_client(held)
+            self.client.write(held)
         if self.client_eof_ms and error is None:
             self.close(CloseReason.CLIENT_CLOSED)
         else:
@@ -515,7 +507,7 @@ class Connection:
             self._owner.counters.unmapped += 1
         held = self.session.responses.held.release(now_ms())  # valid responses before the invalid one
         if held is not None:
-            self.write_client(held)
+            self.client.write(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
 
     def crash(self, error: Exception) -> None:
