@@ -26,7 +26,7 @@ from proxy.enforcement.paced.line import Member, Weigh
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced_members import FETCHES_MAX, WAITS, SharedLine
 from proxy.shared_usage.segment import SCHEDULE
-from proxy.shared_usage.shared_groups import SHARE_MS, Shared
+from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
 from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, SECOND_NS, cost_ns
@@ -101,7 +101,7 @@ class PacedSharing(Sharing):
         super()._release(row)
 
 
-class SharedPacedGroup(Shared, PacedGroup):
+class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
     """A paced group, with or without a parent.
 
     Attributes:
@@ -220,24 +220,6 @@ class SharedPacedGroup(Shared, PacedGroup):
         """Copy the state to another group, which replaces this one and gets the row."""
         super().copy_to(other)
         self.line.release()
-
-    @property
-    def last_throttle_round_ms(self) -> int:
-        """Time of the last age step of any process, in monotonic ms."""
-        return self._sharing.last_throttle_round_ms
-
-    @last_throttle_round_ms.setter
-    def last_throttle_round_ms(self, throttle_round_ms: int) -> None:
-        self._sharing.take_throttle_round(throttle_round_ms)
-
-    @property
-    def _pending(self) -> float:
-        """Usage in flight of all processes; what is added here is published at once."""
-        return self._sharing.pending
-
-    @_pending.setter
-    def _pending(self, pending: float) -> None:
-        self._note_pending(pending)
 
     def _publish_line(self) -> None:
         if self._sharing.row is not None and self._sharing.row.is_held():

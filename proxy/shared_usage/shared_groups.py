@@ -192,7 +192,37 @@ class Shared(SharedThrottles, EnforcedGroup):
             sharing.rows.note_unpublished(self, within_ms)
 
 
-class SharedGroup(Shared):
+class SharedRounds(Shared):
+    """A group whose throttle rounds are those of all processes."""
+
+    __slots__ = ()
+
+    @property
+    def last_throttle_round_ms(self) -> int:
+        """Time of the last throttle round of any process, in monotonic ms."""
+        return self._sharing.last_throttle_round_ms
+
+    @last_throttle_round_ms.setter
+    def last_throttle_round_ms(self, throttle_round_ms: int) -> None:
+        self._sharing.take_throttle_round(throttle_round_ms)
+
+
+class SharedPending(Shared):
+    """A group that adds its usage in flight to that of its parents, too."""
+
+    __slots__ = ()
+
+    @property
+    def _pending(self) -> float:
+        """Usage in flight of all processes; what is added here is published at once."""
+        return self._sharing.pending
+
+    @_pending.setter
+    def _pending(self, pending: float) -> None:
+        self._note_pending(pending)
+
+
+class SharedGroup(SharedRounds):
     """A group without a parent."""
 
     __slots__ = ("_sharing",)
@@ -210,17 +240,8 @@ class SharedGroup(Shared):
     def pending(self, pending: float) -> None:
         self._note_pending(pending)
 
-    @property
-    def last_throttle_round_ms(self) -> int:
-        """Time of the last throttle round of any process, in monotonic ms."""
-        return self._sharing.last_throttle_round_ms
 
-    @last_throttle_round_ms.setter
-    def last_throttle_round_ms(self, throttle_round_ms: int) -> None:
-        self._sharing.take_throttle_round(throttle_round_ms)
-
-
-class SharedChildGroup(Shared, ChildGroup):
+class SharedChildGroup(SharedPending, ChildGroup):
     """A group with a parent; both are shared."""
 
     __slots__ = ("_sharing",)
@@ -228,14 +249,6 @@ class SharedChildGroup(Shared, ChildGroup):
     def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, rows: UsageRows, **settings: Any) -> None:
         self._sharing = Sharing(rows)
         ChildGroup.__init__(self, tags, bound, parent, **settings)
-
-    @property
-    def _pending(self) -> float:
-        return self._sharing.pending
-
-    @_pending.setter
-    def _pending(self, pending: float) -> None:
-        self._note_pending(pending)
 
     @property
     def _throttle_round_ms(self) -> int:
