@@ -1,4 +1,4 @@
-"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
+"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what requests reserve. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
@@ -21,6 +21,8 @@ from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
+from bench.paced.handler_time import CHOSEN as CHOSEN_TIME
+from bench.paced.handler_time import handler_times
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
@@ -52,7 +54,10 @@ def main() -> int:
         return _written(
             options, "paced-processes", what, itertools.chain(_process_lines(options.seconds), [""], _share_lines(options.seconds))
         )
-    lines = itertools.chain(_flow_lines(options.seconds), [""], _member_lines(options.seconds), [""], _fetch_lines(options.seconds))
+    seconds = options.seconds
+    lines = itertools.chain(
+        _flow_lines(seconds), [""], _member_lines(seconds), [""], _fetch_lines(seconds), [""], _handler_time_lines(seconds)
+    )
     return _written(options, "paced-simulated", what, lines)
 
 
@@ -102,6 +107,15 @@ def _fetch_lines(seconds: int) -> Iterator[str]:
     for load, reserve, found in fetches(seconds):
         goal = "" if reserve != CHOSEN else "ok" if low <= found.long_run <= high and found.beyond_ms <= 0 else "miss"
         yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:.0f} ms | {goal} |"
+
+
+def _handler_time_lines(seconds: int) -> Iterator[str]:
+    yield "| connections, 1 % of a thread | a request reserves | long run | beyond bound, burst and one request | not covered | |"
+    yield "|---|---|--:|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for load, reserve, found in handler_times(seconds):
+        goal = "" if reserve != CHOSEN_TIME else "ok" if low <= found.long_run <= high else "miss"
+        yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:,.0f} ms | {found.unchecked:.1%} | {goal} |"
 
 
 def _process_lines(seconds: int) -> Iterator[str]:
