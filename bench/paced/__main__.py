@@ -1,4 +1,4 @@
-"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
+"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what requests reserve. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
@@ -21,6 +21,8 @@ from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
+from bench.paced.handler_time import CHOSEN as CHOSEN_TIME
+from bench.paced.handler_time import handler_times
 from bench.paced.levels import level_shares
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
@@ -53,7 +55,7 @@ def main() -> int:
         return _written(
             options, "paced-processes", what, itertools.chain(_process_lines(options.seconds), [""], _share_lines(options.seconds))
         )
-    kinds = _flow_lines, _member_lines, _level_lines, _fetch_lines
+    kinds = _flow_lines, _member_lines, _level_lines, _fetch_lines, _handler_time_lines
     lines = itertools.chain.from_iterable(itertools.chain(lines(options.seconds), [""]) for lines in kinds)
     return _written(options, "paced-simulated", what, lines)
 
@@ -116,6 +118,15 @@ def _fetch_lines(seconds: int) -> Iterator[str]:
     for load, reserve, found in fetches(seconds):
         goal = "" if reserve != CHOSEN else "ok" if low <= found.long_run <= high and found.beyond_ms <= 0 else "miss"
         yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:.0f} ms | {goal} |"
+
+
+def _handler_time_lines(seconds: int) -> Iterator[str]:
+    yield "| connections, 1 % of a thread | a request reserves | long run | beyond bound, burst and one request | not covered | |"
+    yield "|---|---|--:|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for load, reserve, found in handler_times(seconds):
+        goal = "" if reserve != CHOSEN_TIME else "ok" if low <= found.long_run <= high else "miss"
+        yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:,.0f} ms | {found.unchecked:.1%} | {goal} |"
 
 
 def _process_lines(seconds: int) -> Iterator[str]:
