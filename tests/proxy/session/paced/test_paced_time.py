@@ -21,6 +21,7 @@ from tests.proxy.session.throttle.test_request_time import empty_answer, empty_r
 from tests.support.frames.kafka_frames import request_ids
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import produce_of
+from tests.support.memory.worker_proxies import WorkerProxies
 
 PERCENT = 1.0
 COST_NS = 250_000
@@ -217,6 +218,17 @@ def test_a_change_of_pacing_keeps_what_was_used(timed: ProxyFixture) -> None:
     timed.wait(WORK_MS)
     peer.answers(empty_answer(2, *LIST_OFFSETS))
     assert group_of(timed).recorded_total == pytest.approx(2 * COST_NS * 1e-7, rel=0.03)
+
+
+def test_workers_have_windows_of_request_time() -> None:
+    """Where processes share usage, groups of bytes have schedules, and those of request time have windows."""
+    with WorkerProxies(2, burst_ms=100, produce=1e6, request=PERCENT) as workers:
+        proxy = workers.proxies[0]
+        use(proxy, proxy.connect(), 1)
+        (group,) = proxy.scope.request.groups()
+        assert not group.is_paced
+        proxy.connect().sends(produce_of(100, 1))
+        assert all(one.is_paced for one in proxy.scope.produce.groups())
 
 
 class TimeNotes(Notes):
