@@ -17,7 +17,18 @@ from proxy.enforcement.paced.time_group import limited_time_group
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.request_context import ANSWER, FETCH, MUTATION, NO_ACK, PACED, PACED_NO_ACK, PACED_PRODUCE, PRODUCE, RequestContext
+from proxy.session.request_context import (
+    ANSWER,
+    FETCH,
+    LOGIN,
+    MUTATION,
+    NO_ACK,
+    PACED,
+    PACED_NO_ACK,
+    PACED_PRODUCE,
+    PRODUCE,
+    RequestContext,
+)
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
 from proxy.session.requests.paced_requests import PacedRequests
@@ -463,7 +474,7 @@ class RequestSide:
 
     def _resolved(self, head: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which a request of a kind from MUTATION on is handled, since its group may have a schedule or a window."""
-        if head.kind < PACED and not (head.kind == MUTATION and self._classifier.paces):
+        if head.kind < PACED and (head.kind == LOGIN or not self._classifier.paces):
             return head
         if self._timed is None and limited_time_group(head.client.request(now_ms)) is not None:
             by_time = TimeAdmission(self._fetch_admission)

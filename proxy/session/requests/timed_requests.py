@@ -8,7 +8,7 @@ from typing import Final
 from protocol.api_keys import ApiKey
 from proxy.enforcement.paced.time_group import PacedTimeGroup, limited_time_group
 from proxy.session.in_flight import InFlight
-from proxy.session.request_context import ADMIN, CONFIGS, LOGIN, NO_ACK, PACED_FETCH, PACED_NO_ACK, PACED_PRODUCE, RequestContext
+from proxy.session.request_context import LOGIN, NO_ACK, PACED_FETCH, PACED_NO_ACK, PACED_PRODUCE, RequestContext
 from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
 from proxy.session.requests.pending_requests import PendingRequests, Stop
@@ -18,8 +18,8 @@ from proxy.session.throttle.time_admission import TimeAdmission, TimeReservation
 RESERVED_OF_ESTIMATE: Final = 1.25
 """What a request reserves, over its estimated handler time: the estimate changes while the request is in flight."""
 _NEVER_MS: Final = 1 << 62
-_FREE: Final = frozenset({NO_ACK, PACED_NO_ACK, LOGIN, ADMIN, CONFIGS})
-"""Kinds of requests that do not wait here: exempt ones, and those that Sluice answers or that belong to a login."""
+_FREE: Final = frozenset({NO_ACK, PACED_NO_ACK, LOGIN})
+"""Kinds of requests that do not wait here: exempt ones, and those of a login."""
 _COUNTED_BY_BYTES: Final = frozenset({PACED_PRODUCE, PACED_FETCH})
 
 
@@ -90,7 +90,7 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
         """
         client, work = context.client, context.work
         group = None
-        if work is not None and not work.of_login and context.kind not in _FREE:
+        if work is not None and context.kind not in _FREE and not (opens and work.of_login):
             group = limited_time_group(client.request(now_ms))
         self._admitted = group
         if group is None or work is None:

@@ -141,6 +141,34 @@ def test_a_client_does_not_give_up(timed: ProxyFixture) -> None:
     assert sorted(first.forwarded() + second.forwarded()) in ([1], [2])
 
 
+@pytest.mark.parametrize("change", [lambda proxy: proxy.switch({"all": "off"}), lambda proxy: proxy.set_quota(request=float("inf"))])
+def test_a_switch_or_a_removed_quota_lets_waiting_requests_pass(timed: ProxyFixture, change: Callable[[ProxyFixture], None]) -> None:
+    """When a switch takes a client out of enforcement, or its quota is removed, its request passes, and no place is left in the line."""
+    peer = timed.connect()
+    use(timed, peer, 1)
+    ahead(timed, 60_000)
+    assert peer.sends(empty_request(2, *LIST_OFFSETS)) == []
+    group = group_of(timed)
+    assert len(group.line) == 1
+    change(timed)
+    timed.wait(1_000)
+    assert peer.forwarded() == [2]
+    assert len(group.line) == 0
+
+
+@pytest.mark.parametrize("api", [(ApiKey.CREATE_TOPICS, 4), (ApiKey.DESCRIBE_CONFIGS, 1)], ids=lambda api: ApiKey(api[0]).name)
+@pytest.mark.parametrize("answers_quotas", [False, True])
+def test_requests_that_sluice_may_answer_or_change_wait_too(timed: ProxyFixture, api: tuple[int, int], answers_quotas: bool) -> None:
+    """Requests that Sluice parses whole wait for handler time like any other, also as the first ones of a connection."""
+    timed.settings.answers_quotas = answers_quotas
+    use(timed, timed.connect(), 1)
+    ahead(timed, 598)
+    peer = timed.connect()
+    peer.sends(empty_request(1, *api))
+    assert peer.broker.written == b""
+    assert len(group_of(timed).line) == 1
+
+
 def test_exempt_requests_do_not_wait(timed: ProxyFixture) -> None:
     """A Produce with acks=0 is exempt from request time, and passes whatever the schedule of handler time is."""
     peer = timed.connect()
