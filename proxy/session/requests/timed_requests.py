@@ -18,8 +18,7 @@ from proxy.session.throttle.time_admission import TimeAdmission, TimeReservation
 RESERVED_OF_ESTIMATE: Final = 1.25
 """What a request reserves, over its estimated handler time: the estimate changes while the request is in flight."""
 _NEVER_MS: Final = 1 << 62
-_FREE: Final = frozenset({NO_ACK, PACED_NO_ACK, LOGIN})
-"""Kinds of requests that do not wait here: exempt ones, and those of a login."""
+_EXEMPT: Final = frozenset({NO_ACK, PACED_NO_ACK})
 _COUNTED_BY_BYTES: Final = frozenset({PACED_PRODUCE, PACED_FETCH})
 
 
@@ -90,7 +89,7 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
         """
         client, work = context.client, context.work
         group = None
-        if work is not None and context.kind not in _FREE and not (opens and work.of_login):
+        if work is not None and context.kind not in _EXEMPT and not (opens and work.of_login and self._may_log_in(context)):
             group = limited_time_group(client.request(now_ms))
         self._admitted = group
         if group is None or work is None:
@@ -111,13 +110,17 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
                 throttle.passes_while_expiring(size)
             admission.passes_anyway(group, path, self._reserved_ns, now_ms, observes=False)
             return True
-        keeps_membership = context.key in COORDINATOR_KEYS or (opens and context.key == ApiKey.API_VERSIONS)
+        keeps_membership = context.key in COORDINATOR_KEYS or context.kind == LOGIN or (opens and context.key == ApiKey.API_VERSIONS)
         if admission.admits(group, path, self._reserved_ns, now_ms, read_ms, keeps_membership=keeps_membership):
             return True
         self._admitted = None
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
         self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))
         return False
+
+    def _may_log_in(self, context: RequestContext) -> bool:
+        """Whether the broker is known to accept logins, so that a request of a login is served by no request handler."""
+        return context.kind != LOGIN or self._classifier.broker_times.logs_in
 
     def leave(self) -> None:
         """The request waits for something else: leave the line of handler time."""

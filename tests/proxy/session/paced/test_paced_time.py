@@ -17,8 +17,16 @@ from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.session.requests.timed_requests import RESERVED_OF_ESTIMATE
 from tests.proxy.session.paced.test_paced_metering import Notes
 from tests.proxy.session.paced.test_paced_produce import answer
-from tests.proxy.session.throttle.test_request_time import empty_answer, empty_request, throttle_in
+from tests.proxy.session.throttle.test_request_time import (
+    ILLEGAL_SASL_STATE,
+    empty_answer,
+    empty_request,
+    exchange_with_question,
+    handshake,
+    throttle_in,
+)
 from tests.support.frames.kafka_frames import request_ids
+from tests.support.frames.sasl_frames import handshake_answer
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import produce_of
 from tests.support.memory.worker_proxies import WorkerProxies
@@ -167,6 +175,31 @@ def test_requests_that_sluice_may_answer_or_change_wait_too(timed: ProxyFixture,
     peer.sends(empty_request(1, *api))
     assert peer.broker.written == b""
     assert len(group_of(timed).line) == 1
+
+
+def test_a_login_that_the_broker_does_not_accept_waits_for_a_second(timed: ProxyFixture) -> None:
+    """Handshakes at a broker that is not known to accept logins pass once in a second when the schedule lets nothing pass."""
+    use(timed, timed.connect(), 1)
+    ahead(timed, 600_000)
+    peer = timed.connect()
+    for number in (1, 2, 3):
+        assert peer.sends(handshake("PLAIN", correlation_id=number)) == []
+        timed.wait(999)
+        assert peer.forwarded() == []
+        timed.wait(1)
+        assert peer.forwarded() == [number]
+        peer.answers(handshake_answer(number, error_code=ILLEGAL_SASL_STATE))
+
+
+def test_a_request_that_sluice_answers_reserves_nothing(timed: ProxyFixture) -> None:
+    """A request that Sluice answers reserves no handler time; what it asks the broker is charged, and does not wait."""
+    timed.settings.answers_quotas = True
+    peer = timed.connect()
+    exchange_with_question(timed, peer, 1)
+    assert peer.delivered() == [1]
+    group = group_of(timed)
+    assert (group.pending, len(group.line)) == (0, 0)
+    assert group.lead_ms(timed.now_ms) == 25
 
 
 def test_exempt_requests_do_not_wait(timed: ProxyFixture) -> None:
