@@ -102,16 +102,16 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
         admission, throttle = self._admission, self._throttle
         path, observes = group.path_of(client.declared, self._classifier.member), client.enforcement.only_observes
         if ungated or observes or throttle.logging_in:
-            admission.passes_anyway(group, path, self._reserved_ns, now_ms, observes=observes)
+            admission.passes_anyway(group, path, client.client_id, self._reserved_ns, now_ms, observes=observes)
             return True
         wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
         if throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms)):
             if context.kind not in _COUNTED_BY_BYTES:
                 throttle.passes_while_expiring(size)
-            admission.passes_anyway(group, path, self._reserved_ns, now_ms, observes=False)
+            admission.passes_anyway(group, path, client.client_id, self._reserved_ns, now_ms, observes=False)
             return True
         keeps_membership = context.key in COORDINATOR_KEYS or context.kind == LOGIN or (opens and context.key == ApiKey.API_VERSIONS)
-        if admission.admits(group, path, self._reserved_ns, now_ms, read_ms, keeps_membership=keeps_membership):
+        if admission.admits(group, path, client.client_id, self._reserved_ns, now_ms, read_ms, keeps_membership=keeps_membership):
             return True
         self._admitted = None
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
