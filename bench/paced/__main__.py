@@ -4,6 +4,7 @@ python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
+python -m bench.paced --real --request-time   small requests under a quota of request time instead
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -27,6 +28,7 @@ from bench.paced.levels import level_shares
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
+from bench.paced.real_time import PERCENT, time_lines
 from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
@@ -47,6 +49,9 @@ def main() -> int:
         ]
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, one request in flight"
         return _written(options, "paced-real-processes", what, process_lines(options.seconds, ways))
+    if options.real and options.request_time:
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, request time of {PERCENT:g} %"
+        return _written(options, "paced-real-request-time", what, time_lines(options.seconds))
     if options.real:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, one request in flight"
         return _written(options, "paced-real", what, real_lines(options.seconds))
@@ -155,6 +160,7 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--cost", action="store_true", help="processor time")
     parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
     parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
+    parser.add_argument("--request-time", action="store_true", help="with --real: a quota of request time")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")

@@ -28,7 +28,7 @@ WANTED = {
     "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
     "newcomer": ("produce_as_new", "produce_as_new", "produce"),
 }
-GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer", "paced_produce", "paced_fetch")
+GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer", "paced_produce", "paced_fetch", "paced_request")
 PACED = "paced_"
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2

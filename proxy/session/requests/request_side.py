@@ -17,7 +17,17 @@ from proxy.enforcement.paced.time_group import limited_time_group
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.request_context import ANSWER, FETCH, MUTATION, NO_ACK, PACED, PACED_NO_ACK, PACED_PRODUCE, PRODUCE, RequestContext
+from proxy.session.request_context import (
+    ANSWER,
+    FETCH,
+    MUTATION,
+    NO_ACK,
+    PACED,
+    PACED_NO_ACK,
+    PACED_PRODUCE,
+    PRODUCE,
+    RequestContext,
+)
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
 from proxy.session.requests.paced_requests import PacedRequests
@@ -327,10 +337,11 @@ class RequestSide:
                 data, behind = self._pass_paced(head, data, at, size, now_ms, now_ns, read_ms)
             else:
                 request = FoundRequest(head, data, start, at, size, now_ms, now_ns, read_ms, not self.ungated)
+                in_flight = len(self._in_flight)
                 data, at, noted, goes_on = self._whole.take(request)
                 self.frames += noted
                 if timed is not None:
-                    self._note_timed(timed, now_ms, passes=noted > 0)
+                    self._note_timed(timed, now_ms, passes=len(self._in_flight) > in_flight)
                 if not goes_on:
                     break
                 continue
@@ -463,7 +474,7 @@ class RequestSide:
 
     def _resolved(self, head: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which a request of a kind from MUTATION on is handled, since its group may have a schedule or a window."""
-        if head.kind < PACED and not (head.kind == MUTATION and self._classifier.paces):
+        if head.kind < PACED and not self._classifier.paces:
             return head
         if self._timed is None and limited_time_group(head.client.request(now_ms)) is not None:
             by_time = TimeAdmission(self._fetch_admission)
@@ -551,6 +562,8 @@ class RequestSide:
         """
         pending = self.pending
         if pending.stop or self._body_left or pending.data is not None or self.draining:
+            return False
+        if self._timed is not None and not self._throttle.logging_in:  # it may have to wait
             return False
         if self._login.bare:
             if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):

@@ -8,7 +8,7 @@ from typing import Final
 from protocol.api_keys import ApiKey
 from proxy.enforcement.paced.time_group import PacedTimeGroup, limited_time_group
 from proxy.session.in_flight import InFlight
-from proxy.session.request_context import ADMIN, CONFIGS, LOGIN, NO_ACK, PACED_FETCH, PACED_NO_ACK, PACED_PRODUCE, RequestContext
+from proxy.session.request_context import LOGIN, NO_ACK, PACED_FETCH, PACED_NO_ACK, PACED_PRODUCE, RequestContext
 from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
 from proxy.session.requests.pending_requests import PendingRequests, Stop
@@ -18,8 +18,7 @@ from proxy.session.throttle.time_admission import TimeAdmission, TimeReservation
 RESERVED_OF_ESTIMATE: Final = 1.25
 """What a request reserves, over its estimated handler time: the estimate changes while the request is in flight."""
 _NEVER_MS: Final = 1 << 62
-_FREE: Final = frozenset({NO_ACK, PACED_NO_ACK, LOGIN, ADMIN, CONFIGS})
-"""Kinds of requests that do not wait here: exempt ones, and those that Sluice answers or that belong to a login."""
+_EXEMPT: Final = frozenset({NO_ACK, PACED_NO_ACK})
 _COUNTED_BY_BYTES: Final = frozenset({PACED_PRODUCE, PACED_FETCH})
 
 
@@ -90,7 +89,7 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
         """
         client, work = context.client, context.work
         group = None
-        if work is not None and not work.of_login and context.kind not in _FREE:
+        if work is not None and context.kind not in _EXEMPT and not (opens and work.of_login and self._may_log_in(context)):
             group = limited_time_group(client.request(now_ms))
         self._admitted = group
         if group is None or work is None:
@@ -103,21 +102,25 @@ class TimedRequests(AdmittedRequests[TimeAdmission]):
         admission, throttle = self._admission, self._throttle
         path, observes = group.path_of(client.declared, self._classifier.member), client.enforcement.only_observes
         if ungated or observes or throttle.logging_in:
-            admission.passes_anyway(group, path, self._reserved_ns, now_ms, observes=observes)
+            admission.passes_anyway(group, path, client.client_id, self._reserved_ns, now_ms, observes=observes)
             return True
         wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
         if throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms)):
             if context.kind not in _COUNTED_BY_BYTES:
                 throttle.passes_while_expiring(size)
-            admission.passes_anyway(group, path, self._reserved_ns, now_ms, observes=False)
+            admission.passes_anyway(group, path, client.client_id, self._reserved_ns, now_ms, observes=False)
             return True
-        keeps_membership = context.key in COORDINATOR_KEYS or (opens and context.key == ApiKey.API_VERSIONS)
-        if admission.admits(group, path, self._reserved_ns, now_ms, read_ms, keeps_membership=keeps_membership):
+        keeps_membership = context.key in COORDINATOR_KEYS or context.kind == LOGIN or (opens and context.key == ApiKey.API_VERSIONS)
+        if admission.admits(group, path, client.client_id, self._reserved_ns, now_ms, read_ms, keeps_membership=keeps_membership):
             return True
         self._admitted = None
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
         self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))
         return False
+
+    def _may_log_in(self, context: RequestContext) -> bool:
+        """Whether the broker is known to accept logins, so that a request of a login is served by no request handler."""
+        return context.kind != LOGIN or self._classifier.broker_times.logs_in
 
     def leave(self) -> None:
         """The request waits for something else: leave the line of handler time."""

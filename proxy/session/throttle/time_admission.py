@@ -11,7 +11,7 @@ from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import NEVER_MS, EnforcedGroup
 from proxy.enforcement.mode import AGE_MAX_MS
-from proxy.enforcement.paced.member import Member, Path, Place
+from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from quota.paced_schedule import MS_NS, ms_after
@@ -19,7 +19,7 @@ from quota.paced_schedule import MS_NS, ms_after
 CHECK_EVERY_MS: Final = 1_000
 """As in `PacedAdmission`."""
 MEMBER_WAIT_MS_MAX: Final = 1_000
-"""A request that keeps a group membership waits no longer, as in the window (`MEMBER_SILENT_MS_MAX`) ..."""
+"""A request that keeps a group membership waits no longer, as in the window (`MEMBER_SILENT_MS_MAX`)."""
 
 
 class TimeReservation:
@@ -37,7 +37,7 @@ class TimeReservation:
 
     def __init__(self, group: PacedTimeGroup, member: Member, reserved_ns: int, waited_ms: int, opened: list[TimeReservation]) -> None:
         self.group: PacedTimeGroup | None = group
-        self._member = member
+        self._member: Member | None = member  # what it was charged to; None: its group got another pacing
         self._open = opened
         self._bounds = _bounds(group)
         self.reserved_ns = reserved_ns
@@ -57,7 +57,8 @@ class TimeReservation:
         group = self.group
         if group is None or not self._release(group):
             return False
-        group.take_back(self._member, self.reserved_ns, charged_ns)
+        if self._member is not None:
+            group.take_back(self._member, self.reserved_ns, charged_ns)
         return True
 
     def abandon(self) -> None:
@@ -72,7 +73,7 @@ class TimeReservation:
             self.group = None
             if isinstance(new, PacedTimeGroup):
                 self.is_on_time = False
-                self.group, self._member = new, new.line.root.member(self._member.name, None, 0)
+                self.group, self._member = new, None
                 new.pending += self.reserved_ns
                 new.open_fetches += 1
                 self._open.append(self)
@@ -97,12 +98,24 @@ class TimeAdmission:
         fetches: has the function that is called when checking again is worth while.
     """
 
-    __slots__ = ("_excused_ms", "_fetches", "_is_excused", "_is_on_time", "_member", "_open", "_place", "_waited_ms", "wait_until_ms")
+    __slots__ = (
+        "_connection",
+        "_excused_ms",
+        "_fetches",
+        "_is_excused",
+        "_is_on_time",
+        "_member",
+        "_open",
+        "_place",
+        "_waited_ms",
+        "wait_until_ms",
+    )
 
     def __init__(self, fetches: FetchAdmission) -> None:
         self._fetches = fetches
+        self._connection = Connection()  # this connection in the line of its group
         self._place: tuple[PacedTimeGroup, Place] | None = None  # of the waiting request
-        self._member: Member | None = None  # of the last request
+        self._member: Member | None = None  # what the last request was charged to
         self._open: list[TimeReservation] = []
         self._excused_ms = NEVER_MS  # when a request passed last because it keeps a group membership
         self._is_on_time, self._is_excused = True, False
@@ -111,13 +124,14 @@ class TimeAdmission:
         fetches.timed = self
 
     def admits(
-        self, group: PacedTimeGroup, path: Path, reserved_ns: int, now_ms: int, read_ms: int, *, keeps_membership: bool = False
+        self, group: PacedTimeGroup, path: Path, client_id: str, reserved_ns: int, now_ms: int, read_ms: int, *, keeps_membership: bool
     ) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
 
         Args:
             group: the group that it counts for.
             path: the member of the group.
+            client_id: the client-id of the request.
             reserved_ns: its estimated handler time.
             now_ms: monotonic milliseconds.
             read_ms: when it was read.
@@ -128,15 +142,16 @@ class TimeAdmission:
         if self._place is not None and self._place[0] is not group:
             self.leave_line()
         if self._place is None:
-            member = self._member = line.member(path, now_ns)
-            if not line.has_waiting_beside() and _due_ns(group, member, reserved_ns, now_ns) <= now_ns:
+            member = line.member(path, now_ns)
+            self._member = self._charged(member, client_id, now_ns)
+            if not line.has_waiting_beside() and _due_ns(group, self._member, reserved_ns, now_ns) <= now_ns:
                 return True
-            self._place = group, line.join(member, read_ms, self._line_changed, now_ms, reserved_ns)
+            self._place = group, line.join(member, read_ms, self._line_changed, now_ms, reserved_ns, self._connection)
         place = self._place[1]
-        self._member, place.reserved = place.member, reserved_ns
+        self._member, place.reserved = place.charged, reserved_ns
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
         if line.is_next(place, now_ns):
-            due_ns = _due_ns(group, place.member, reserved_ns, now_ns)
+            due_ns = _due_ns(group, place.charged, reserved_ns, now_ns)
             if due_ns <= now_ns:
                 return True
             self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
@@ -159,15 +174,20 @@ class TimeAdmission:
             self.wait_until_ms = min(self.wait_until_ms, age_ms)
         return False
 
-    def passes_anyway(self, group: PacedTimeGroup, path: Path, reserved_ns: int, now_ms: int, *, observes: bool) -> None:
+    def passes_anyway(self, group: PacedTimeGroup, path: Path, client_id: str, reserved_ns: int, now_ms: int, *, observes: bool) -> None:
         """Let a request pass whatever the schedule is; with `observes` its wait is how long it would wait."""
         now_ns = now_ms * MS_NS
-        member = self._member = group.line.member(path, now_ns)
+        member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns)
         wait_ms = max(0, ms_after(_due_ns(group, member, reserved_ns, now_ns)) - now_ms)
         self.leave_line()
         self._is_on_time, self._is_excused = wait_ms == 0, False
         if observes:
             self._waited_ms = wait_ms
+
+    def _charged(self, member: Member, client_id: str, now_ns: int) -> Member:
+        """Return what a request is charged to: this connection, where several connections of the member wait, or the member."""
+        self._connection.client_id = client_id
+        return member if member.level is None else member.level.of(self._connection, now_ns)
 
     def passed(self, group: PacedTimeGroup, reserved_ns: int, now_ms: int) -> TimeReservation:
         """Reserve the estimated handler time of a request that passes now."""
@@ -201,6 +221,7 @@ class TimeAdmission:
     def abandon(self) -> None:
         """The connection ends: free what is reserved, and leave the waiting requests."""
         self.leave_line()
+        self._connection.end()
         for reservation in list(self._open):
             reservation.abandon()
 

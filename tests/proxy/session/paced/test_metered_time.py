@@ -1,15 +1,18 @@
 """Request time with a schedule, from the data path over the files to the verdict: what is within passes, and what is early is found."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pipeline.replay.findings import Kind
 from pipeline.validation.verdict import Verdict
 from protocol.api_keys import ApiKey
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.time_group import PacedTimeGroup
+from sluice_cli.meter import meter
 from tests.proxy.session.paced.test_paced_produce import answer
 from tests.proxy.session.throttle.test_request_time import empty_answer, empty_request
 from tests.support.frames.kafka_frames import request_ids
@@ -78,6 +81,24 @@ def test_what_the_schedule_admits_has_no_divergence(tmp_path: Path, level: str) 
     verdict, rows = validated(tmp_path, LOADS, level=level)
     assert verdict.kinds() == {}
     assert rows >= SECONDS
+
+
+def test_the_pipeline_knows_the_unit_of_handler_time(tmp_path: Path) -> None:
+    """A what-if replays the schedule with another percentage, and a recommendation is a percentage, of what a busy group wanted."""
+    validated(tmp_path / "run", LOADS[:3], seconds=4)
+    found = {}
+    for percent in (0.1, 1.0, 100.0):
+        quotas = tmp_path / "quotas.toml"
+        quotas.write_text(f'[[quota]]\nclient-id = "etl"\nrequest_percentage = {percent}\n')
+        said = CliRunner().invoke(meter, ["whatif", "--in", str(tmp_path / "run"), "--quotas", str(quotas), "--format", "json"])
+        [row] = [row for row in json.loads(said.stdout)["scenarios"][0]["groups"] if row["quota_type"] == "Request"]
+        assert (row["pacing_today"], row["pacing"]) == ("paced", "paced")
+        found[percent] = row["wait_ms"]
+    assert found[0.1] > 10 * found[1.0] >= found[100.0] == 0
+    said = CliRunner().invoke(meter, ["recommend", "--in", str(tmp_path / "run"), "--format", "json", "--headroom", "1"])
+    [proposal] = [row for row in json.loads(said.stdout)["proposals"] if row["quota_type"] == "Request"]
+    assert (proposal["pacing"], proposal["span_s"]) == ("paced", 0.2)
+    assert 0.5 <= proposal["bound"] <= 20.0
 
 
 def test_requests_that_keep_a_membership_are_excused(tmp_path: Path) -> None:

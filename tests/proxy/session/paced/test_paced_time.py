@@ -17,10 +17,19 @@ from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.session.requests.timed_requests import RESERVED_OF_ESTIMATE
 from tests.proxy.session.paced.test_paced_metering import Notes
 from tests.proxy.session.paced.test_paced_produce import answer
-from tests.proxy.session.throttle.test_request_time import empty_answer, empty_request, throttle_in
+from tests.proxy.session.throttle.test_request_time import (
+    ILLEGAL_SASL_STATE,
+    empty_answer,
+    empty_request,
+    exchange_with_question,
+    handshake,
+    throttle_in,
+)
 from tests.support.frames.kafka_frames import request_ids
+from tests.support.frames.sasl_frames import handshake_answer
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import produce_of
+from tests.support.memory.worker_proxies import WorkerProxies
 
 PERCENT = 1.0
 COST_NS = 250_000
@@ -140,6 +149,59 @@ def test_a_client_does_not_give_up(timed: ProxyFixture) -> None:
     assert sorted(first.forwarded() + second.forwarded()) in ([1], [2])
 
 
+@pytest.mark.parametrize("change", [lambda proxy: proxy.switch({"all": "off"}), lambda proxy: proxy.set_quota(request=float("inf"))])
+def test_a_switch_or_a_removed_quota_lets_waiting_requests_pass(timed: ProxyFixture, change: Callable[[ProxyFixture], None]) -> None:
+    """When a switch takes a client out of enforcement, or its quota is removed, its request passes, and no place is left in the line."""
+    peer = timed.connect()
+    use(timed, peer, 1)
+    ahead(timed, 60_000)
+    assert peer.sends(empty_request(2, *LIST_OFFSETS)) == []
+    group = group_of(timed)
+    assert len(group.line) == 1
+    change(timed)
+    timed.wait(1_000)
+    assert peer.forwarded() == [2]
+    assert len(group.line) == 0
+
+
+@pytest.mark.parametrize("api", [(ApiKey.CREATE_TOPICS, 4), (ApiKey.DESCRIBE_CONFIGS, 1)], ids=lambda api: ApiKey(api[0]).name)
+@pytest.mark.parametrize("answers_quotas", [False, True])
+def test_requests_that_sluice_may_answer_or_change_wait_too(timed: ProxyFixture, api: tuple[int, int], answers_quotas: bool) -> None:
+    """Requests that Sluice parses whole wait for handler time like any other, also as the first ones of a connection."""
+    timed.settings.answers_quotas = answers_quotas
+    use(timed, timed.connect(), 1)
+    ahead(timed, 598)
+    peer = timed.connect()
+    peer.sends(empty_request(1, *api))
+    assert peer.broker.written == b""
+    assert len(group_of(timed).line) == 1
+
+
+def test_a_login_that_the_broker_does_not_accept_waits_for_a_second(timed: ProxyFixture) -> None:
+    """Handshakes at a broker that is not known to accept logins pass once in a second when the schedule lets nothing pass."""
+    use(timed, timed.connect(), 1)
+    ahead(timed, 600_000)
+    peer = timed.connect()
+    for number in (1, 2, 3):
+        assert peer.sends(handshake("PLAIN", correlation_id=number)) == []
+        timed.wait(999)
+        assert peer.forwarded() == []
+        timed.wait(1)
+        assert peer.forwarded() == [number]
+        peer.answers(handshake_answer(number, error_code=ILLEGAL_SASL_STATE))
+
+
+def test_a_request_that_sluice_answers_reserves_nothing(timed: ProxyFixture) -> None:
+    """A request that Sluice answers reserves no handler time; what it asks the broker is charged, and does not wait."""
+    timed.settings.answers_quotas = True
+    peer = timed.connect()
+    exchange_with_question(timed, peer, 1)
+    assert peer.delivered() == [1]
+    group = group_of(timed)
+    assert (group.pending, len(group.line)) == (0, 0)
+    assert group.lead_ms(timed.now_ms) == 25
+
+
 def test_exempt_requests_do_not_wait(timed: ProxyFixture) -> None:
     """A Produce with acks=0 is exempt from request time, and passes whatever the schedule of handler time is."""
     peer = timed.connect()
@@ -217,6 +279,17 @@ def test_a_change_of_pacing_keeps_what_was_used(timed: ProxyFixture) -> None:
     timed.wait(WORK_MS)
     peer.answers(empty_answer(2, *LIST_OFFSETS))
     assert group_of(timed).recorded_total == pytest.approx(2 * COST_NS * 1e-7, rel=0.03)
+
+
+def test_workers_have_windows_of_request_time() -> None:
+    """Where processes share usage, groups of bytes have schedules, and those of request time have windows."""
+    with WorkerProxies(2, burst_ms=100, produce=1e6, request=PERCENT) as workers:
+        proxy = workers.proxies[0]
+        use(proxy, proxy.connect(), 1)
+        (group,) = proxy.scope.request.groups()
+        assert not group.is_paced
+        proxy.connect().sends(produce_of(100, 1))
+        assert all(one.is_paced for one in proxy.scope.produce.groups())
 
 
 class TimeNotes(Notes):
