@@ -52,9 +52,8 @@ def quota_windows(config: Config) -> QuotaWindows:
 
 
 def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
-    """Return what creates the groups: with schedules where they are paced, or `shared` if nothing can be paced."""
-    paces = config.quotas.pacing == "paced" or any(config.paced_groups.values())
-    if not paces and refusal_of(config) is not None:
+    """Return what creates the groups: with schedules where they are paced, or `shared` where nothing can be paced."""
+    if refusal_of(config) is not None:
         return shared
     return PacedGroups(
         config.quotas.paced_burst_ms,

@@ -281,11 +281,14 @@ class Connection:
             self.wake(now)
 
     def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
-        """Groups got another pacing, each with the group that continues it: what waits is checked again."""
+        """Groups got another pacing, each with the group that continues it. `check_again` follows when all connections know of it."""
         if not self.closing:
-            now = now_ms()
-            self.session.repaced(replaced, now)
-            self.wake(now)
+            self.session.repaced(replaced, now_ms())
+
+    def check_again(self) -> None:
+        """Check what waits here now."""
+        if not self.closing:
+            self.wake(now_ms())
 
     def _pause_client(self, reason: int) -> None:
         """Pause reading from the client. A client that has closed its side is read to the end, since a reset would discard the rest."""

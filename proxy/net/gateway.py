@@ -296,6 +296,8 @@ class Gateway:
         self._session_settings.known_heads.clear()
         for connection in list(self.connections):
             connection.attempt(functools.partial(connection.repaced, replaced))
+        for connection in list(self.connections):  # a check counts what is in flight on all of them
+            connection.check_again()
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""

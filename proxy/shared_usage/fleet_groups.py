@@ -55,6 +55,11 @@ class InFleet(Shared):
         super().copy_to(other)
         other._assumption.continue_from(self._assumption)
 
+    def window_wait_ms(self, now_ms: int) -> int | None:
+        """Return the throttle time of the window without an assumption: the schedule that it is the lead of has its own."""
+        self._meter_end()
+        return super().window_wait_ms(now_ms)
+
     def throttles_known_ms(self, now_ms: int) -> int:
         """Return when throttles that connections have just left at other members are known here: while the bound is exceeded, after 2 D.
 
@@ -166,7 +171,7 @@ class InFleet(Shared):
         if sharing.rows.assumes_at_record or fleet is None:
             return None
         workers, seen = sharing.rows.workers, sharing.seen
-        waiting = seen[2 * workers : 3 * workers]
+        waiting = sharing.waiting_counts()
         elsewhere = waiting[fleet] * expected + seen[workers + fleet]
         if not elsewhere:
             return None

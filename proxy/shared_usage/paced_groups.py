@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Member, Weigh
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
@@ -43,6 +43,7 @@ class PacedSharing(Sharing):
 
     def publish(self, group: EnforcedGroup, now_ms: int) -> None:
         """Publish this process's usage, the virtual time of the schedule, and the members here."""
+        self.answer_bytes = group.fetch_answer_bytes  # its place has another word
         super().publish(group, now_ms)
         row = self.row
         if row is None or not isinstance(group, SharedPacedGroup):
@@ -64,7 +65,9 @@ class PacedSharing(Sharing):
             words[own] = firsts[own] = 0
             if not self.rows.assumes_at_record:
                 self.waiting_elsewhere = sum(first & FETCHES_MAX for first in firsts)
-            awake = (first for worker, first in enumerate(firsts) if first >= WAITS and not self.rows.is_unresponsive(worker, now_ms))
+            awake = [
+                (worker, first) for worker, first in enumerate(firsts) if first >= WAITS and not self.rows.is_unresponsive(worker, now_ms)
+            ]
             group.line.learn(words, awake)
 
     def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> int:
@@ -95,9 +98,17 @@ class PacedSharing(Sharing):
         timed.reverse()
         return timed
 
+    def hand_over(self, other: Sharing) -> None:
+        """Move the row to the group of `other`; for one with a window the words of paced groups become those of windows."""
+        row = self.row
+        if row is not None and row.is_held() and not isinstance(other, PacedSharing):
+            row.publish_waiting(0, 0)
+            row.publish_answer(UNKNOWN)
+        super().hand_over(other)
+
     def _release(self, row: UsageRow) -> None:
         if row.is_held():
-            row.publish_answer(-1)
+            row.publish_answer(UNKNOWN)
         super()._release(row)
 
 
@@ -139,6 +150,12 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
     def take_back(self, member: Member, reserved: int, size: int) -> None:
         """Take back what the member was charged too much for a fetch that reserved more than it returned."""
         self.line.take_back(member, self.cost_ns(reserved) - self.cost_ns(size))
+
+    def virtual_of(self, worker: int) -> int:
+        """Return the latest virtual time of this group and its parents in another process, as it was published."""
+        at = 3 * self._sharing.rows.workers + worker
+        sharings = [group._sharing for group in self.chain if isinstance(group, SharedPacedGroup)]
+        return max((sharing.seen[at] - SCHEDULE for sharing in sharings if sharing.row is not None), default=0)
 
     @property
     def processes(self) -> int:  # type: ignore[override]
@@ -220,6 +237,9 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         """Copy the state to another group, which replaces this one and gets the row."""
         super().copy_to(other)
         self.line.release()
+        if self._assumption is not None:
+            assert other._assumption is not None, "all groups of a fleet assume"
+            other._assumption.continue_from(self._assumption)
 
     def _publish_line(self) -> None:
         if self._sharing.row is not None and self._sharing.row.is_held():

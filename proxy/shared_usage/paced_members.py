@@ -8,13 +8,17 @@ them. A group with one member needs no rows of members.
 The order of waiting requests is that of one process, approximately: each process publishes which request is its first one, by the virtual
 time of the member and then by the time at which it was read. A process with a later one lets the others precede for `YIELD_NS`. No process
 waits for a turn, so none is lost.
+
+The schedules of two processes may differ for as long as none of them is idle: each charges usage when it learns of it, and a schedule that
+follows a window begins with the throttle time of the window in its own process. So the time in which others precede begins when their
+schedule lets their request pass. Otherwise the process with the earlier schedule would pass everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Protocol
 
 from proxy.enforcement.paced.flat_line import FlatLine
 from proxy.enforcement.paced.member import Member, Paced, Path, Place
@@ -114,6 +118,13 @@ class SharedMember(Member):
         return claimed
 
 
+class SharedPaced(Paced, Protocol):
+    """The part of a shared paced group that its members need."""
+
+    def virtual_of(self, worker: int) -> int:
+        """Return the latest virtual time of the group and of its parents in another process, as it was published."""
+
+
 class SharedLine(FlatLine):
     """The members of one group in this process, and its waiting requests here.
 
@@ -141,20 +152,22 @@ class SharedLine(FlatLine):
         "on_empty",
     )
 
-    def __init__(self, burst_ns: int, group: Paced, rows: UsageRows, key: GroupKey) -> None:
+    _group: SharedPaced
+
+    def __init__(self, burst_ns: int, group: SharedPaced, rows: UsageRows, key: GroupKey) -> None:
         super().__init__(burst_ns, group)
         self._rows = rows
         self._key = key
         self._others: Sequence[int] = ()
-        self._firsts: Sequence[int] = ()
+        self._firsts: Sequence[tuple[int, int]] = ()
         self.on_empty: Callable[[], None] = _nothing
         self._has_rows = False
         self._synced_ms = self._looked_ms = -TIME_MS
         self._word = self._worded = 0
         self._worded_ms = -TIME_MS
 
-    def learn(self, words: Iterable[int], firsts: Iterable[int]) -> None:
-        """Note the words that other processes have published about their members, and about their first waiting requests."""
+    def learn(self, words: Iterable[int], firsts: Iterable[tuple[int, int]]) -> None:
+        """Note the words that other processes have published about their members, and, by process, about their first waiting requests."""
         self._others = [word for word in words if word > WORD]
         self._firsts = list(firsts)
 
@@ -200,10 +213,12 @@ class SharedLine(FlatLine):
 
     def due_ns(self, member: Member) -> int:
         """Return when a member lets its next request pass, later if another process has a request that precedes it."""
-        if not self._yields(member):
+        preceding = self._preceding(member)
+        if not preceding:
             return super().due_ns(member)
         group_virtual_ns = self._group.virtual_ns
-        return max(min(member.virtual_ns - self._burst_ns, group_virtual_ns), group_virtual_ns - self._burst_ns + YIELD_NS)
+        latest_ns = max(group_virtual_ns, *(self._group.virtual_of(worker) for worker in preceding))
+        return max(min(member.virtual_ns - self._burst_ns, group_virtual_ns), latest_ns - self._burst_ns + YIELD_NS)
 
     def first_word(self, open_fetches: int) -> int:
         """Return what to publish about the first waiting request here."""
@@ -211,11 +226,12 @@ class SharedLine(FlatLine):
         first = self.first() if self._length else None
         return fetches if first is None else fetches | _order_word(first.member, first)
 
-    def _yields(self, member: Member) -> bool:
+    def _preceding(self, member: Member) -> Sequence[int]:
+        """Return the processes with a request that precedes the first one of a member here."""
         if not self._firsts or not member.waiting:
-            return False
+            return ()
         own = _order_word(member, member.waiting[0])
-        return any(_precedes(word, own) for word in self._firsts)
+        return [worker for worker, word in self._firsts if _precedes(word, own)]
 
     def word(self, now_ms: int) -> int:
         """Return what to publish about the members here, counted again after a time; 0: none has a claim."""
@@ -283,7 +299,8 @@ def _is_valid(word: int, now_ms: int) -> bool:
 
 
 def _order_word(member: Member, first: Place) -> int:
-    virtual = member.virtual_ns // VIRTUAL_NS & (1 << VIRTUAL_BITS) - 1
+    since_ns = max(member.virtual_ns, first.order[0] * MS_NS)  # a time that is long past has no order when it is cut
+    virtual = since_ns // VIRTUAL_NS & (1 << VIRTUAL_BITS) - 1
     return WAITS | virtual << VIRTUAL_AT | (first.order[0] & (1 << READ_BITS) - 1) << READ_AT
 
 

@@ -27,7 +27,7 @@ from proxy.shared_usage.shared_fetch_queue import SharedFetchQueue
 from proxy.shared_usage.shared_throttles import SharedThrottles
 from proxy.shared_usage.sharing import Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
-from quota.groups.group import Verdict
+from quota.groups.group import QuotaGroup, Verdict
 from quota.sensor import NEVER_MS
 
 SHARE_MS: Final = 10
@@ -79,6 +79,16 @@ class Shared(SharedThrottles, EnforcedGroup):
         self._sharing.note_bound(self)
         self._end_ms = -NEVER_MS
 
+    def window_wait_ms(self, now_ms: int) -> int | None:
+        """Return the throttle time of the window with the usage of all processes, recorded as a decision without usage."""
+        if self.recorded_total or self._sharing.row is not None:
+            self._pull(now_ms)
+        if not self.recorded_total:
+            return None
+        wait_ms = QuotaGroup._record_and_measure(self, 0.0, now_ms)
+        self._sharing.publish(self, now_ms)
+        return max(0, wait_ms)
+
     def leave(self) -> None:
         """Publish the remaining usage and stop sharing."""
         self._sharing.leave(self)
@@ -89,6 +99,7 @@ class Shared(SharedThrottles, EnforcedGroup):
         self._sharing.hand_over(other._sharing)
         other._sharing.note_bound(other)
         other._narrow()
+        other._note_unpublished()
 
     def _record_and_measure(self, amount: float, now_ms: int) -> int:
         self._pull(now_ms, amount)

@@ -16,7 +16,7 @@ from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROU
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import Place
 from proxy.shared_usage.assumption import Elsewhere
-from proxy.shared_usage.segment import ANSWER_MAX
+from proxy.shared_usage.segment import ANSWER_MAX, SCHEDULE
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
@@ -231,7 +231,9 @@ class Sharing:
         """Set the usage in flight of all processes. More of it is published at once, less of it together with the recorded usage."""
         is_more = pending > self.pending
         self.pending = pending
-        if is_more and self.row is not None and self.row.is_held():
+        if not is_more or self.row is None or not self.row.is_held():
+            return
+        if self._own_under_way() > self.seen[self.rows.workers + self.rows.worker]:
             self._publish_under_way(self.row)
 
     def note_waiting(self, places: Sequence[Place]) -> None:
@@ -239,6 +241,14 @@ class Sharing:
         self.waiting, self.front, self.places = len(places), _time_of(places[0]) if places else 0, places
         if self.row is not None and self.row.is_held():
             self._publish_waiting(self.row)
+
+    def waiting_counts(self) -> list[int]:
+        """Return the number of waiting fetches of each process; none where a process still paces the group, since its words are others."""
+        workers = self.rows.workers
+        counts, fronts = self.seen[2 * workers : 3 * workers], self.seen[3 * workers : 4 * workers]
+        if max(fronts) < SCHEDULE:
+            return counts
+        return [0 if front >= SCHEDULE else count for count, front in zip(counts, fronts, strict=True)]
 
     def is_front(self, now_ms: int) -> bool:
         """Whether the oldest waiting fetch here is the first of all workers."""
@@ -273,7 +283,10 @@ class Sharing:
             self._release(self.row)
 
     def hand_over(self, other: Sharing) -> None:
-        """Move the row to the group of `other`, and stop sharing here; usage in flight here is no longer visible to others."""
+        """Move the row to the group of `other`, and stop sharing here.
+
+        The usage in flight that was published stays in the row until `other` publishes its own, or has more.
+        """
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
         other.fleet = self.fleet
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
@@ -303,9 +316,11 @@ class Sharing:
         row.publish(self.seen[worker], amount, time_ms)
 
     def _publish_under_way(self, row: UsageRow) -> None:
-        under_way = round((self.pending - self.elsewhere) * self.rows.under_way_per_unit)
+        under_way = self.seen[self.rows.workers + self.rows.worker] = self._own_under_way()
         row.publish_under_way(under_way)
-        self.seen[self.rows.workers + self.rows.worker] = under_way
+
+    def _own_under_way(self) -> int:
+        return round((self.pending - self.elsewhere) * self.rows.under_way_per_unit)
 
     def _publish_waiting(self, row: UsageRow) -> None:
         if self.waiting and row.fetch_times:
@@ -369,7 +384,8 @@ class Sharing:
         answers = [answer for answer in used[4 * workers : 5 * workers] if answer <= ANSWER_MAX]
         if group.fetch_answer_bytes == UNKNOWN and any(answers):
             group.fetch_answer_bytes = max(answers) - 1
-        self.waiting_elsewhere = sum(used[2 * workers : 3 * workers]) - used[2 * workers + worker]
+        waiting = self.waiting_counts()
+        self.waiting_elsewhere = sum(waiting) - waiting[worker]
         if self.rows.fleet is not None and used[3 * workers + self.rows.fleet] != seen[3 * workers + self.rows.fleet]:
             self.made_room = True
         if self.waiting_elsewhere and group.fetch_queue is None:

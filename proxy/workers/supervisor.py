@@ -398,7 +398,7 @@ class Supervisor:
     def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
         who = self.control.administration.altering if origin == "own" else None
         self.pool.announcements.content_arrived(content, who)
-        self._quotas_number.update(content.quotas, content.switches)
+        self._quotas_number.update(content.quotas, content.switches, content.pacing)
         self._report_quotas()
         if self._metering is not None:
             self._metering.quotas_changed(who)

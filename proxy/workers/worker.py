@@ -295,12 +295,15 @@ class Worker:
         before = self._in_force
         switches = _unless_equal(message.switches, before.content.switches)
         pacing = _unless_equal(message.pacing, before.content.pacing)
-        self._in_force = in_force(StoreContent(MappingProxyType(kept), switches, pacing), before)
-        if self._in_force.table is not before.table:
-            self.data_path.apply_table(self._in_force.table, message.who)
-        self.data_path.apply_switches(switches)
-        self.data_path.apply_pacing(pacing)
-        self._send(messages.InForce(message.generation))
+        self._in_force = now = in_force(StoreContent(MappingProxyType(kept), switches, pacing), before)
+        if now.table is not before.table:
+            self.data_path.apply_table(now.table, message.who)
+        if self._in_force is now:  # else a connection that was checked again has read newer quotas, which are in force
+            self.data_path.apply_switches(switches)
+        if self._in_force is now:
+            self.data_path.apply_pacing(pacing)
+        if self._in_force is now:
+            self._send(messages.InForce(message.generation))
 
     def _ports_bound(self, message: messages.Ports) -> None:
         listener = self._listeners.get(message.listener)

@@ -18,14 +18,14 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
     _check_weights(values, groups, place)
+    if quotas.store != "forward":
+        return
     paced = [key for key, group in groups if group.pacing == "paced"]
     keys = (["quotas"] if quotas.pacing == "paced" else []) + paced
-    if not keys:
-        if quotas.paced_burst_ms != Quotas().paced_burst_ms:
-            place.add("quotas.paced_burst_ms", 'has no effect without pacing = "paced"', 'leave it out, or write pacing = "paced"')
-        return
-    if quotas.store == "forward":
+    if keys:
         place.add(f"{keys[0]}.pacing", _FORWARDED, _WINDOW)
+    elif quotas.paced_burst_ms != Quotas().paced_burst_ms:
+        place.add("quotas.paced_burst_ms", 'has no effect with store = "forward"', "leave it out")
 
 
 def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: Place) -> None:
@@ -49,8 +49,4 @@ def _check_weights(values: dict[str, Any], groups: Sequence[tuple[str, Group]], 
 
 def refusal_of(config: Config) -> str | None:
     """Return why nothing can be paced at run time with a configuration; None: it can."""
-    if config.quotas.store == "forward":
-        return _FORWARDED
-    if config.workers != 1 or config.supervised or config.fleet is not None:
-        return "cannot change at run time with workers, supervised or a fleet: all processes have to change at once"
-    return None
+    return _FORWARDED if config.quotas.store == "forward" else None

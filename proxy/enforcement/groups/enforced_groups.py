@@ -78,6 +78,10 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
         """Return when the usage is known that the last prediction assumed. Overridden by groups that a fleet shares."""
         return FAR_FUTURE_MS
 
+    def window_wait_ms(self, now_ms: int) -> int | None:
+        """Return the throttle time of the window, recorded as a decision without usage; None: it has recorded nothing yet."""
+        return max(0, QuotaGroup.record(self, 0.0, now_ms)) if self.recorded_total else None
+
     def new_fetch_queue(self) -> FetchQueue:
         """Return a queue for the group's fetches. Overridden by groups that share usage with other processes."""
         return FetchQueue()

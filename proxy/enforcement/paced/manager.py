@@ -10,7 +10,6 @@ from proxy.enforcement.paced.factory import PacedMaker
 from proxy.enforcement.paced.group import PacedGroup
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import ClientQuotaEntity, ClientQuotaType
-from quota.groups.group import QuotaGroup
 from quota.manager import ClientQuotaManager
 from quota.paced_schedule import MS_NS
 
@@ -87,9 +86,9 @@ class PaceableManager(ClientQuotaManager[EnforcedGroup]):
 
 def _window_wait_ms(group: EnforcedGroup, now_ms: int, on_lead: OnLead | None) -> int:
     """Return the throttle time of a group by its window, recorded as a decision without usage; 0: it had a schedule, or no usage yet."""
-    if group.is_paced or not group.recorded_total:
+    wait_ms = None if group.is_paced else group.window_wait_ms(now_ms)
+    if wait_ms is None:
         return 0
-    wait_ms = max(0, QuotaGroup.record(group, 0, now_ms))
     if on_lead is not None:
         on_lead(group, wait_ms, now_ms)
     return wait_ms

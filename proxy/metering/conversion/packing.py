@@ -109,7 +109,7 @@ def _measure(
     window, num_samples = sensors.window_ms[group], sensors.num_samples[group]
     span = window * num_samples
     origin = int(min(samples.last_ms.min(), ts_ms.min() - int(span.max()))) - 1
-    stride = int(ts_ms.max()) - origin + 2
+    stride = max(int(ts_ms.max()), int(samples.last_ms.max())) - origin + 2  # usage of other processes may be earlier than samples
     wanted = group * stride + (ts_ms - span - origin)
     first_live = np.minimum(np.searchsorted(samples.group_ref * stride + (samples.last_ms - origin), wanted, side="right"), sample_of)
     before = np.cumsum(samples.total) - samples.total

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from metering_format.tables import TABLES
@@ -20,8 +20,10 @@ BURST_MS = 1_000
 PAUSES_MS = st.sampled_from([0, 0, 0, 1, 5, 9, 40, 300, 1_500, 15_000])
 KINDS = st.sampled_from(["record"] * 12 + ["unchecked", "publish", "expire", "rotate"])
 SIZES = st.integers(1, 9_000)
+CHANGES = st.sampled_from(["record"] * 12 + ["unchecked", "publish", "rotate", "pace", "pace", "pace"])
+"""Without "expire": a group whose pacing changes belongs to a manager."""
 STEPS = st.lists(st.builds(Step, st.integers(0, 2), KINDS, st.integers(0, 2), SIZES, PAUSES_MS), min_size=20, max_size=80)
-OF_ONE_GROUP = st.builds(Step, st.integers(0, 1), KINDS, st.just(0), SIZES, PAUSES_MS)
+OF_ONE_GROUP = st.builds(Step, st.integers(0, 1), CHANGES, st.just(0), SIZES, PAUSES_MS)
 
 
 @settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -35,12 +37,34 @@ def test_what_paced_workers_write_is_accepted(tmp_path_factory: pytest.TempPathF
     assert verdict.incomplete == []
 
 
-@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.builds(FleetStep, st.integers(0, 1), OF_ONE_GROUP), min_size=20, max_size=60))
-def test_what_paced_members_write_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep]) -> None:
-    """Whatever members of a fleet pass, the schedule of each worker is exact, and their records of each other agree."""
+EARLIER_THAN_THE_FILE_SET_BEFORE = [
+    *(Step(0, "record", 0, 1, 0), Step(0, "record", 0, 1, 5), Step(0, "publish", 1, 1, 0), Step(0, "pace", 0, 1, 0)),
+    Step(1, "record", 1, 1, 0),
+]
+"""The only event of a file set is usage of another worker in an earlier slot of time."""
+CHANGING_STEPS = st.lists(st.builds(Step, st.integers(0, 1), CHANGES, st.integers(0, 1), SIZES, PAUSES_MS), min_size=20, max_size=80)
+
+
+@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(steps=EARLIER_THAN_THE_FILE_SET_BEFORE)
+@given(steps=CHANGING_STEPS)
+def test_what_workers_write_whose_pacing_changes_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
+    """Whenever each worker changes between window and schedule, its waits and leads are exact, and their records of each other agree."""
     directory = tmp_path_factory.mktemp("metering")
-    fleet = Fleet(directory, 2, 2, burst_ms=BURST_MS)
+    play(directory, steps, burst_ms=BURST_MS, changes_pacing=True)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert verdict.incomplete == []
+
+
+@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.builds(FleetStep, st.integers(0, 1), OF_ONE_GROUP), min_size=20, max_size=60), begins_paced=st.booleans())
+def test_what_paced_members_write_is_accepted(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep], *, begins_paced: bool
+) -> None:
+    """Whatever members of a fleet pass, and whenever their pacing changes, schedules are exact, and records of each other agree."""
+    directory = tmp_path_factory.mktemp("metering")
+    fleet = Fleet(directory, 2, 2, burst_ms=BURST_MS, changes_pacing=not begins_paced)
     fleet.play(steps)
     fleet.stop()
     verdict = validate(directory)

@@ -315,8 +315,8 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="tls-to-zookeeper-without-key",
         ),
         pytest.param(
-            "[quotas]\npaced_burst_ms = 500",
-            'quotas.paced_burst_ms: has no effect without pacing = "paced"; leave it out, or write pacing = "paced"',
+            "[quotas]\nstore = 'forward'\npaced_burst_ms = 500",
+            'quotas.paced_burst_ms: has no effect with store = "forward"; leave it out',
             id="burst-of-a-window",
         ),
         pytest.param(

@@ -1,10 +1,12 @@
-"""Two workers pace one group: they share its schedule, also when one of them is killed, and their files fit."""
+"""Two workers pace one group from some moment on: they share its schedule, also when one is killed, and their files fit."""
 
 import asyncio
 import os
 import signal
 import time
 from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
@@ -26,16 +28,23 @@ async def produce(client: ScriptedClient) -> int:
     return REQUESTS * SIZE
 
 
-async def test_paced_workers_pass_the_bound_together_and_what_they_meter_fits(tmp_path: Path) -> None:
-    """Clients of both workers pass at most the bound and the burst, pages show one schedule, and a killed worker leaves a run that fits."""
-    write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
+async def test_workers_that_change_to_a_schedule_pass_the_bound_together_and_what_they_meter_fits(tmp_path: Path) -> None:
+    """After a change without a disconnect both workers pass at most the bound and the burst, pages show one schedule, a worker that is
+    started later has it, and a killed worker leaves a run that fits.
+    """
+    quotas = write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
     directory = tmp_path / "metering"
     tables = (
-        f'[quotas]\nstore = "file"\npath = "quotas.toml"\npacing = "paced"\npaced_burst_ms = {BURST_MS}',
+        f'[quotas]\nstore = "file"\npath = "quotas.toml"\npaced_burst_ms = {BURST_MS}',
         f'[metering]\ndir = "{directory}"',
     )
     async with ScriptedBroker() as broker, configured(broker, tmp_path, *tables) as sluice:
         clients = await connected(sluice, 4)
+        await asyncio.gather(*(client.ask(produce_of_size(SIZE, 99)) for client in clients))
+        with quotas.open("a") as file:
+            file.write('[[pacing]]\ntarget = "all"\npacing = "paced"\n')
+        sluice.send(signal.SIGHUP)
+        await until(lambda: len(sluice.events("pacing_changed")) == 2)
         begin = time.monotonic()
         running = [asyncio.create_task(produce(client)) for client in clients]
         await until(lambda: sum(len(one.requests) for one in broker.connections) > 8)
@@ -57,3 +66,5 @@ async def test_paced_workers_pass_the_bound_together_and_what_they_meter_fits(tm
     assert verdict.shared is not None
     assert verdict.shared.workers == 2
     assert verdict.shared.remote_records > 0
+    states = [row for path in directory.glob("**/states/**/*.parquet") for row in pq.read_table(path, partitioning=None).to_pylist()]
+    assert len({row["run_id"] for row in states if row["pacing"] == '[{"pacing":"paced"}]'}) == 3, "three lives of workers"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby, takewhile
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock as BusClock
@@ -34,6 +34,7 @@ class MeteringMember(FleetMember):
         level: str = "packed",
         life: int = 0,
         burst_ms: int | None = None,
+        changes_pacing: bool = False,
     ) -> None:
         self.name, self.keys, self.lag_ms = "abcd"[number], KEYS, LAG_MS + PUBLISH_MS
         self.segment = new_segment(workers, has_fleet=True)
@@ -43,9 +44,9 @@ class MeteringMember(FleetMember):
         incarnation = self.segment.identity
         of_fleet = {"id": "f" * 16, "name": FLEET, "member": self.name, "incarnation": incarnation, "column": workers_of(self.segment)}
         member = Member(self.name, KEYS.digests, number * HOUR_MS, of_fleet)
+        paced: dict[str, Any] = {"burst_ms": burst_ms, "changes_pacing": changes_pacing}
         self.metering = [
-            MeteringWorker(directory, self.segment, at, clock, life=life, level=level, member=member, burst_ms=burst_ms)
-            for at in range(workers)
+            MeteringWorker(directory, self.segment, at, clock, life=life, level=level, member=member, **paced) for at in range(workers)
         ]
         self.heard: dict[str, str] = {}
         self.start_hub(clock.now_ms)
@@ -96,11 +97,21 @@ class FleetStep(NamedTuple):
 
 
 class Fleet:
-    """Members that exchange their usage over a bus with a lag. With a burst, groups of bytes are paced."""
+    """Members that exchange their usage over a bus with a lag. With a burst groups of bytes are paced, or change as in `play`."""
 
-    def __init__(self, directory: Path, members: int = 2, workers: int = 1, level: str = "packed", burst_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        members: int = 2,
+        workers: int = 1,
+        level: str = "packed",
+        *,
+        burst_ms: int | None = None,
+        changes_pacing: bool = False,
+    ) -> None:
         self.time = Clock()
-        self.members = [MeteringMember(directory, number, self.time, workers, level, burst_ms=burst_ms) for number in range(members)]
+        paced: dict[str, Any] = {"burst_ms": burst_ms, "changes_pacing": changes_pacing}
+        self.members = [MeteringMember(directory, number, self.time, workers, level, **paced) for number in range(members)]
         self._log: list[tuple[int, MeteringMember, bytes]] = []
         self._read = [0] * members
 

@@ -352,6 +352,8 @@ class ProxyFixture:
         self.settings.known_heads.clear()
         for peer in filter(None, (known() for known in self._peers)):
             peer.connection.repaced(replaced)
+        for peer in filter(None, (known() for known in self._peers)):
+            peer.connection.check_again()
         self.loop.run_until(self.loop.now_ms)
 
     @property

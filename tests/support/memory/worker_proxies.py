@@ -28,10 +28,11 @@ class WorkerProxies:
         usages: each worker's view of the segment; empty for a single worker.
 
     Args:
-        burst_ms: burst of all groups, which are paced; None: they have windows.
+        burst_ms: burst of groups that are paced; None: no group can be.
+        paces: whether all groups are paced at first.
     """
 
-    def __init__(self, workers: int, *, burst_ms: int | None = None, **settings: Any) -> None:
+    def __init__(self, workers: int, *, burst_ms: int | None = None, paces: bool = True, **settings: Any) -> None:
         self.loop = ManualLoop()
         self.usages: list[SharedUsage] = []
         self.proxies: list[ProxyFixture] = []
@@ -45,7 +46,7 @@ class WorkerProxies:
             publish_on_time(usage, self.loop)
             self.usages.append(usage)
             make_mutation_group = asked_buckets(BucketQuestions(buckets), usage)
-            factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
+            factories = usage if burst_ms is None else PacedGroups(burst_ms, paces_others=paces, factories=usage)
             self.proxies.append(ProxyFixture(loop=self.loop, factories=factories, make_mutation_group=make_mutation_group, **settings))
 
     def connect(self) -> Peer:

@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 from metering_format.event_kinds import MUTATION, UNCHECKED, UNRECORD
 from metering_format.places import FLEET, PACED, SHARED
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
+from proxy.enforcement.paced.factory import PacedGroups, PacedMaker
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.manager import PaceableManager
+from proxy.enforcement.pacing import Pacings, PacingTable
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
-from quota.entity import ClientQuotaType
+from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType
 from quota.paced_schedule import MS_NS
 from quota.request_time import PERCENT_PER_NANOSECOND
 from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
@@ -24,7 +27,11 @@ BOUNDS = (20_000.0, 3_000.0, 0.2)
 
 
 class Step(NamedTuple):
-    """An action of one worker: record, unchecked, back (take back the last record), publish, expire (forget the group) or rotate."""
+    """An action of one worker.
+
+    It is record, unchecked, back (take back the last record), publish, expire (forget the group), rotate, or pace (groups of bytes change
+    between a window and a schedule).
+    """
 
     worker: int
     kind: str
@@ -62,6 +69,7 @@ class MeteringWorker:
         level: str = "packed",
         member: Member | None = None,
         burst_ms: int | None = None,
+        changes_pacing: bool = False,
     ) -> None:
         self.clock = clock
         self.usage = SharedUsage(segment, number, fleet_key=b"" if member is None else member.key)
@@ -69,6 +77,10 @@ class MeteringWorker:
         types = [ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE for at in range(len(BOUNDS))]
         self._makers = [scope.maker(one) if burst_ms is None or at == TIMED else scope.paced_maker(one) for at, one in enumerate(types)]
         self._burst_ms = burst_ms
+        self._pacings: Pacings | None = None
+        if changes_pacing:
+            assert burst_ms is not None
+            self._make_paceable(burst_ms)
         self.groups: list[EnforcedGroup | None] = [None] * len(BOUNDS)
         self._recorded: list[list[tuple[float, int]]] = [[] for _ in BOUNDS]
         shared: dict[str, Any] = {"segment": segment.identity, "worker": number, "workers": segment.workers}
@@ -78,16 +90,40 @@ class MeteringWorker:
         self.offset_ms = WALL_MS + 7 * number + life + (0 if member is None else member.ahead_ms)
         name, of_fleet = ("edge", {}) if member is None else (member.name, {FLEET: member.setting})
         header = {**RUN, "run_id": run_id, "proxy_id": f"{name}-{number}", "wall_offset_ms": self.offset_ms, "level": level}
-        header["settings"] = {**RUN["settings"], SHARED: shared, **of_fleet, **({} if burst_ms is None else {PACED: burst_ms})}
+        paced = {} if burst_ms is None or changes_pacing else {PACED: burst_ms}
+        header["settings"] = {**RUN["settings"], SHARED: shared, **of_fleet, **paced}
         self.writer = MeteringWriter(
             WriterSettings(directory, header), lambda: clock.now_ms + self.offset_ms, lambda _problem: None, None, convert_here
         )
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._all_groups)
         self._level = level
+        self._settings: dict[str, int] = {}
         self.note_state()
         self.usage.on_remote = self.meter.remote
         self.writer.start()
+
+    def _make_paceable(self, burst_ms: int) -> None:
+        """Let the groups of bytes be those of a manager, with windows at first."""
+        factories = PacedGroups(burst_ms, paces_others=False, factories=self.usage)
+        self._pacings = factories.pacings
+        make = factories.of_scope("1").maker(ClientQuotaType.PRODUCE)
+        assert isinstance(make, PacedMaker)
+        self._manager = PaceableManager(ClientQuotaType.PRODUCE, make, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
+        entities = zip(CLIENT_IDS, BOUNDS, strict=True)
+        self._manager.replace_quotas({ClientQuotaEntity(client_id=client_id): bound for client_id, bound in entities})
+
+    def pace(self) -> None:
+        """Change all groups of bytes from a window to a schedule, or back."""
+        assert self._pacings is not None
+        assert self._burst_ms is not None
+        self._pacings.table = PacingTable({} if self._pacings.paces else {"all": "paced"})
+        replaced = self._manager.repace(self.clock.now_ms, self.meter.schedule_begins)
+        self.groups = [group if group is None else replaced.get(group, group) for group in self.groups]
+        if PACED not in self._settings:
+            self._settings[PACED] = self._burst_ms
+            self.meter.flush()
+            self.writer.add_settings(self._settings)
 
     def note_state(self, fleet: str | None = None) -> None:
         """Meter the settings, and what is known of the fleet."""
@@ -100,6 +136,8 @@ class MeteringWorker:
     def group(self, at: int) -> EnforcedGroup:
         """Return a group; it is created on first use."""
         group = self.groups[at]
+        if group is None and self._pacings is not None and at != TIMED:
+            group = self.groups[at] = self._manager.group(ANONYMOUS, CLIENT_IDS[at], self.clock.now_ms)
         if group is None:
             settings: dict[str, Any] = {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS, "created_ms": self.clock.now_ms}
             tags = {"user": "", "client-id": CLIENT_IDS[at]}
@@ -137,6 +175,8 @@ class MeteringWorker:
                 group.leave()
                 self.groups[step.group] = None
                 self._recorded[step.group].clear()
+            case "pace" if self._pacings is not None:
+                self.pace()
             case "rotate":
                 self.meter.flush()
                 self.writer.rotate()
@@ -159,10 +199,24 @@ class MeteringWorker:
         assert self.writer.stop(30)
 
 
-def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str = "packed", burst_ms: int | None = None) -> None:
-    """Let workers perform the steps, while each publishes every 10 ms, and write their file sets. With a burst, bytes are paced."""
+def play(
+    directory: Path,
+    steps: Sequence[Step],
+    workers: int = 2,
+    *,
+    level: str = "packed",
+    burst_ms: int | None = None,
+    changes_pacing: bool = False,
+) -> None:
+    """Let workers perform the steps, while each publishes every 10 ms, and write their file sets.
+
+    Args:
+        burst_ms: burst of groups of bytes, which are paced; None: they have windows.
+        changes_pacing: whether these groups begin with windows, and change in a worker at its steps "pace".
+    """
     segment, clock = Segment.create(workers, 16, NUM_SAMPLES, WINDOW_MS), Clock()
-    its = [MeteringWorker(directory, segment, number, clock, level=level, burst_ms=burst_ms) for number in range(workers)]
+    paced: dict[str, Any] = {"burst_ms": burst_ms, "changes_pacing": changes_pacing}
+    its = [MeteringWorker(directory, segment, number, clock, level=level, **paced) for number in range(workers)]
     for step in steps:
         end_ms = clock.now_ms + step.after_ms
         while clock.now_ms < end_ms:
