@@ -21,6 +21,7 @@ from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
 
 ONE_FILE_A_BATCH: Final = "1"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Judge = Callable[[int, Mapping[str, bytes]], bytes]
@@ -89,7 +90,7 @@ def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], ju
         IncompleteError: a file that a manifest lists is missing.
     """
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    with _one_file_a_batch(spark) as own:
+    with one_file_a_batch(spark) as own:
         held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
         rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
@@ -105,18 +106,19 @@ def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
     """
     from pyspark.sql import functions as F
 
-    files = _binary_files(spark, root, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
+    files = binary_files(spark, root, {path for _, path in needs})
     named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
     tasks = spark.createDataFrame(list(needs), "position int, path string")
     return tasks.join(named, "path").select("position", "path", "content")
 
 
 @contextlib.contextmanager
-def _one_file_a_batch(spark: Any) -> Iterator[Any]:
+def one_file_a_batch(spark: Any) -> Iterator[Any]:
     """Yield another session that passes one file at a time to a task. The settings of the caller's session stay."""
     is_of_connect = hasattr(spark, "cloneSession")
     own = spark.cloneSession() if is_of_connect else spark.newSession()  # a clone also has the artifacts of the session
     own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    own.conf.set(PARTITIONS, spark.conf.get(PARTITIONS))
     try:
         yield own
     finally:
@@ -125,13 +127,18 @@ def _one_file_a_batch(spark: Any) -> Iterator[Any]:
             own.client.close()
 
 
-def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:
+def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
+    """Return a frame of Spark's columns `path` and `content` of files below a directory.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("binaryFile").load(paths)
+        return spark.read.format("binaryFile").load([f"{root}/{path}" for path in sorted(paths)]).select("path", "content")
     except AnalysisException as error:
-        raise IncompleteError(f"{place}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
+        raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
 def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
