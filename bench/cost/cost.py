@@ -42,11 +42,11 @@ class CostLoad:
 
 
 LOADS = [
-    CostLoad("produce-200B-depth1", 1.30, produce_request(7, filler=SMALL_RECORD_BYTES)),
-    CostLoad("produce-200B-depth16", 5.0, produce_request(7, filler=SMALL_RECORD_BYTES), depth=16),
-    CostLoad("produce-1MB", 1.10, produce_request(7, filler=MIB), runs=16, quick_runs=6),
-    CostLoad("fetch-1MB", 1.10, fetch_request(11), fetch_record_bytes=MIB, runs=16, quick_runs=6),
-    CostLoad("conns-1000", 1.40, produce_request(7, filler=SMALL_RECORD_BYTES), conns=1_000, rate=2_000),
+    CostLoad("produce-200B-depth1", 1.10, produce_request(7, filler=SMALL_RECORD_BYTES)),
+    CostLoad("produce-200B-depth16", 1.60, produce_request(7, filler=SMALL_RECORD_BYTES), depth=16),
+    CostLoad("produce-1MB", 1.02, produce_request(7, filler=MIB), runs=16, quick_runs=6),
+    CostLoad("fetch-1MB", 1.04, fetch_request(11), fetch_record_bytes=MIB, runs=16, quick_runs=6),
+    CostLoad("conns-1000", 1.25, produce_request(7, filler=SMALL_RECORD_BYTES), conns=1_000, rate=2_000),
     CostLoad("churn", 1.60, api_versions_request(3), conns=32, churn=True),
     CostLoad(
         "churn-500-a-second",

@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
+from bench.paced.levels import level_shares
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
@@ -52,7 +53,8 @@ def main() -> int:
         return _written(
             options, "paced-processes", what, itertools.chain(_process_lines(options.seconds), [""], _share_lines(options.seconds))
         )
-    lines = itertools.chain(_flow_lines(options.seconds), [""], _member_lines(options.seconds), [""], _fetch_lines(options.seconds))
+    kinds = _flow_lines, _member_lines, _level_lines, _fetch_lines
+    lines = itertools.chain.from_iterable(itertools.chain(lines(options.seconds), [""]) for lines in kinds)
     return _written(options, "paced-simulated", what, lines)
 
 
@@ -88,11 +90,23 @@ def _member_lines(seconds: int) -> Iterator[str]:
     yield "| members | parts | burst | order | shares | sum | |"
     yield "|---|---|--:|---|---|--:|---|"
     for load, burst_ms, name, found in members(seconds):
-        is_even = all(abs(share - part) <= SHARE_GOAL * part for share, part in zip(found, load.parts, strict=True))
-        goal = "" if name != "member schedules" or burst_ms < load.burst_ms_min else "ok" if is_even else "miss"
+        is_goal = name == "member schedules" and burst_ms >= load.burst_ms_min
+        goal = _is_even(found, load.parts) if is_goal else ""
         parts = ", ".join(f"{part:.2f}" for part in load.parts)
         shares = ", ".join(f"{share:.3f}" for share in found)
         yield f"| {load.name} | {parts} | {burst_ms:,} ms | {name} | {shares} | {sum(found):.3f} | {goal} |"
+
+
+def _level_lines(seconds: int) -> Iterator[str]:
+    yield "| client-ids and connections of principals | parts | first come below a principal | with levels below it | |"
+    yield "|---|---|---|---|---|"
+    for load, first_come, found in level_shares(seconds):
+        texts = (", ".join(f"{share:.3f}" for share in shares) for shares in (load.parts, first_come, found))
+        yield f"| {load.name} | {' | '.join(texts)} | {_is_even(found, load.parts)} |"
+
+
+def _is_even(found: Sequence[float], parts: Sequence[float]) -> str:
+    return "ok" if all(abs(share - part) <= SHARE_GOAL * part for share, part in zip(found, parts, strict=True)) else "miss"
 
 
 def _fetch_lines(seconds: int) -> Iterator[str]:

@@ -22,12 +22,14 @@ class Connection:
         size: bytes of each request.
         pace_ns: time between requests that the client makes; 0: it makes the next one after each answer.
         asked_ns: when the client made the current request.
+        client: its principal, and its client-id; used where these are members.
     """
 
-    __slots__ = ("asked_ns", "member", "pace_ns", "size")
+    __slots__ = ("asked_ns", "client", "member", "pace_ns", "size")
 
-    def __init__(self, member: int, size: int, pace_ns: int = 0) -> None:
+    def __init__(self, member: int, size: int, pace_ns: int = 0, client: tuple[int, str] = (0, "")) -> None:
         self.member = member
+        self.client = client
         self.size = size
         self.pace_ns = pace_ns
         self.asked_ns = 0

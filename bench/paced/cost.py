@@ -58,7 +58,7 @@ def _requests(factories: Sequence[PacedGroups], bound: float) -> Callable[[], ob
         now_ns = now_ms * MS_NS
         group.refresh(now_ms)
         member = group.line.member("client", now_ns)
-        max(group.due_ns(now_ns), group.line.due_ns(member, group.virtual_ns))
+        max(group.due_ns(now_ns), group.line.due_ns(member))
         group.record(SIZE, now_ms)
         group.line.charge(member, group.cost_ns(SIZE), now_ns)
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.line import Member, Weigh
+from proxy.enforcement.paced.member import Member, Weigh
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced_members import FETCHES_MAX, WAITS, SharedLine
 from proxy.shared_usage.segment import SCHEDULE

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Final
 
 from proxy.enforcement.paced.flat_line import FlatLine
-from proxy.enforcement.paced.line import Member, Paced, Path, Place
+from proxy.enforcement.paced.member import Member, Paced, Path, Place
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.sharing import UsageRow, UsageRows
 from quota.groups.group import GroupKey

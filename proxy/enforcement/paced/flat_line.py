@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
 
-from proxy.enforcement.paced.line import CLAIM_NS, COUNT_EVERY_NS, IDLE_NS, Member, Paced, Path, Place, order_of
+from proxy.enforcement.paced.member import CLAIM_NS, COUNT_EVERY_NS, IDLE_NS, Connection, Member, Paced, Path, Place, order_of
 
 
 class FlatLine:
@@ -44,8 +44,16 @@ class FlatLine:
             self._counted_ns = now_ns - COUNT_EVERY_NS
         return found
 
-    def join(self, member: Member, read_ms: int, notify: Callable[[], None], now_ms: int, reserved: int = 0) -> Place:
-        """Add a request that was read at `read_ms`; `reserved` as in `Place`."""
+    def join(
+        self,
+        member: Member,
+        read_ms: int,
+        notify: Callable[[], None],
+        now_ms: int,
+        reserved: int = 0,
+        connection: Connection | None = None,
+    ) -> Place:
+        """Add a request that was read at `read_ms`; `reserved` as in `Place`. Its connection is no member of its own."""
         self._numbers += 1
         place = Place(member, (read_ms, self._numbers), now_ms, notify, reserved)
         insort(member.waiting, place, key=order_of)

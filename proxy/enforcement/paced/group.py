@@ -8,7 +8,8 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.flat_line import FlatLine
-from proxy.enforcement.paced.line import Member, PacedLine, Path, Weigh
+from proxy.enforcement.paced.line import PacedLine
+from proxy.enforcement.paced.member import Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup

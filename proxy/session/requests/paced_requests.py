@@ -140,15 +140,16 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         """Whether a request of `amount` bytes passes now; if not, it is kept."""
         admission, throttle, is_fetch = self._admission, self._throttle, context.kind == PACED_FETCH
         path, observes = group.path_of(context.client.declared, self._classifier.member), context.client.enforcement.only_observes
+        client_id = context.client.client_id
         if ungated or observes or throttle.logging_in:
-            admission.passes_anyway(group, path, amount, now_ms, is_fetch=is_fetch, observes=observes)
+            admission.passes_anyway(group, path, client_id, amount, now_ms, is_fetch=is_fetch, observes=observes)
             return True
         wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
         if throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms)):
             throttle.passes_while_expiring(amount)
-            admission.passes_anyway(group, path, amount, now_ms, is_fetch=is_fetch, observes=False)
+            admission.passes_anyway(group, path, client_id, amount, now_ms, is_fetch=is_fetch, observes=False)
             return True
-        if admission.admits_paced(group, path, amount, now_ms, read_ms, is_fetch=is_fetch):
+        if admission.admits_paced(group, path, client_id, amount, now_ms, read_ms, is_fetch=is_fetch):
             return True
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
         self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))

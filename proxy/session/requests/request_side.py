@@ -172,6 +172,8 @@ class RequestSide:
             or self._throttle.limits
             or self.draining
         ):
+            if size + LENGTH_BYTES < frame_bytes and self._pass_equal(head, data, size, index, now_ms, now_ns):
+                return data
             return self._follow(data, now_ms, now_ns)
         client = head.client
         if head.kind >= FETCH:
@@ -221,23 +223,26 @@ class RequestSide:
             if body_left == len(data):
                 self._body_left = 0
                 return data
-        elif self._head is not None and self._pass_equal(self._head, data, now_ms, now_ns):
-            return data
         return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
 
-    def _pass_equal(self, head: RequestContext, data: bytes, now_ms: int, now_ns: int) -> bool:
-        """Enter requests that equal the last one and are all of `data`, while nothing is in flight and no quota is near.
+    def _pass_equal(self, head: RequestContext, data: bytes, size: int, index: int, now_ms: int, now_ns: int) -> bool:
+        """Enter requests that equal the last one and are all of `data`, with nothing in flight, while no quota is near.
+
+        Args:
+            head: the context of the last request.
+            data: the bytes.
+            size: the size of the first request, without its length field, in bytes.
+            index: its API key and version.
+            now_ms: monotonic milliseconds.
+            now_ns: the same time in nanoseconds, for measurements.
 
         Returns:
             Whether they were entered, as `_scan_heads` does it; False: nothing was done.
         """
-        if self._in_flight or len(data) < HEAD_BYTES or head.kind >= FETCH or self._throttle.limits or self.draining:
-            return False
-        size, index, _ = HEAD.unpack_from(data)
-        if index != head.index or not head.size_min <= size <= self.frame_bytes_max:
+        if index != head.index or not head.size_min <= size <= self.frame_bytes_max or head.kind >= FETCH:
             return False
         count, rest = divmod(len(data), size + LENGTH_BYTES)
-        if rest or not EQUAL_FRAMES_MIN <= count <= FRAMES_PER_TURN:
+        if rest or not EQUAL_FRAMES_MIN <= count <= FRAMES_PER_TURN or self._throttle.limits or self.draining:
             return False
         equal = equal_requests(data, 0, size, index, head.prefix, count)
         if equal is None or not self._requests_ahead().passes_all(head, size, count, now_ms):

@@ -57,6 +57,38 @@ class ResponseRuns:
             at = self._record_run(data, at, now_ms, now_ns)
         return at
 
+    def record_all(self, data: bytes, size: int, now_ms: int, now_ns: int) -> bool:
+        """Record the responses to all requests in flight, which were entered together, when they are all of `data` and have one size.
+
+        Args:
+            data: the broker's bytes, with no unfinished response before them.
+            size: the size of the first response, without its length field, in bytes.
+            now_ms: monotonic milliseconds.
+            now_ns: the same time in nanoseconds, for measurements.
+
+        Returns:
+            Whether they were recorded, as `record` does it; False: nothing was done.
+        """
+        in_flight, entered, verdicts = self._in_flight, self._requests.last_run, self._verdicts
+        if entered is None or in_flight[0] is not entered[2] or in_flight[-1] is not entered[3] or self._throttle.active:
+            return False
+        correlation_ids, request_size, (_, head, _, _, sent_ns), _ = entered
+        count, request_quota = len(in_flight), verdicts.request_quota
+        if size < LENGTH_BYTES or count * (size + LENGTH_BYTES) != len(data) or head.kind != PRODUCE or not head.is_bare:
+            return False
+        if request_quota is not None and request_quota.enabled and head.work is not None:
+            return False
+        if equal_responses(data, 0, size, count) != correlation_ids:
+            return False
+        request_bytes = count * request_size
+        if not verdicts.record_run_within(head, count, request_size, request_bytes, now_ms):
+            return False
+        head.count(count, request_bytes, count * size, request_bytes)
+        head.latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
+        in_flight.clear()
+        verdicts.answers += count
+        return True
+
     def _record_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         """Record one run; return the offset after it."""
         in_flight, verdicts = self._in_flight, self._verdicts
@@ -116,10 +148,6 @@ class ResponseRuns:
         if correlation_ids is None:
             return None
         end = at + count * (size + LENGTH_BYTES)
-        entered = self._requests.last_run
-        if entered is not None and count == len(in_flight) and in_flight[0] is entered[2] and in_flight[-1] is entered[3]:
-            entered_ids, request_size, _, _ = entered
-            return (count, request_size, count * request_size, end) if correlation_ids == entered_ids else None
         expected, contexts, request_sizes, _, _ = zip(*islice(in_flight, count), strict=True)
         if expected != correlation_ids or contexts.count(head) != count:
             return None

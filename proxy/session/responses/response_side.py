@@ -199,6 +199,8 @@ class ResponseSide:
         size, correlation_id = HEAD.unpack_from(data)
         is_this = size + LENGTH_BYTES == frame_bytes and correlation_id == expected
         if not is_this or not (head.is_bare or is_plain(head, data, 0, frame_bytes)):
+            if size + LENGTH_BYTES < frame_bytes and self._runs is not None and self._runs.record_all(data, size, now_ms, now_ns):
+                return data
             return self._follow(data, now_ms, now_ns)
         verdicts = self.verdicts
         request_quota = verdicts.request_quota

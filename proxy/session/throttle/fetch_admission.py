@@ -13,7 +13,7 @@ from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.line import Member
+from proxy.enforcement.paced.member import Member
 
 
 class Reservation(NamedTuple):
@@ -43,6 +43,9 @@ class PacedFetches(Protocol):
 
     def leave_line(self) -> None:
         """Leave the waiting requests of a paced group."""
+
+    def end(self) -> None:
+        """The connection has ended."""
 
 
 class FetchAdmission:
@@ -263,6 +266,8 @@ class FetchAdmission:
         """The connection ends: remove its fetches in flight and the one that waits."""
         self.leave_queue()
         self.notify = _ignore
+        if self.paced is not None:
+            self.paced.end()
         while self._under_way:
             group, expected_bytes, _, _ = self._under_way.pop(0)
             if group is not None:

@@ -7,7 +7,7 @@ from typing import Final
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.line import Member, Path, Place
+from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
 from quota.entity import UNLIMITED
@@ -30,6 +30,8 @@ class PacedAdmission:
     """
 
     __slots__ = (
+        "_among_fetches",
+        "_among_produces",
         "_fetches",
         "_group",
         "_is_fetch",
@@ -47,7 +49,9 @@ class PacedAdmission:
         self._group: PacedGroup | None = None  # of the waiting request ...
         self._waiting: Place | None = None  # ... and its place
         self._is_fetch = False
-        self._member: Member | None = None  # of the last request
+        self._member: Member | None = None  # what the last request was charged to
+        self._among_produces: Connection | None = None  # this connection in the line of its group of produced bytes ...
+        self._among_fetches: Connection | None = None  # ... and of fetched bytes
         self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
         self.wait_until_ms = 0
@@ -59,19 +63,20 @@ class PacedAdmission:
         """Charge a Produce that its group lets pass now. False: its member has used the burst, and nothing was done."""
         now_ns, line = now_ms * MS_NS, group.line
         member = line.member(path, now_ns)
-        if member.virtual_ns > now_ns + group.schedule.burst_ns or self._waiting is not None:
+        if member.virtual_ns > now_ns + group.schedule.burst_ns or member.level is not None or self._waiting is not None:
             return False
         self._member, self.is_on_time, self.waited_ms = member, True, 0
         group.record(size, now_ms)
         line.charge(member, group.cost_ns(size), now_ns)
         return True
 
-    def admits_paced(self, group: PacedGroup, path: Path, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
+    def admits_paced(self, group: PacedGroup, path: Path, client_id: str, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
 
         Args:
             group: the group that it counts for.
             path: the member of the group.
+            client_id: the client-id of the request.
             size: its bytes; of a fetch those that it reserves.
             now_ms: monotonic milliseconds.
             read_ms: when it was read.
@@ -84,16 +89,18 @@ class PacedAdmission:
             self._fetches.leave_queue()
         place = self._waiting
         if place is None:
-            member = self._member = line.member(path, now_ns)
-            if not line.has_waiting_beside() and self._due_ns(group, member, reserved, now_ns) <= now_ns:
+            member = line.member(path, now_ns)
+            self._member = self._charged(member, client_id, now_ns, is_fetch=is_fetch)
+            if not line.has_waiting_beside() and self._due_ns(group, self._member, reserved, now_ns) <= now_ns:
                 return True
-            place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms, reserved)
+            connection = self._connection(client_id, is_fetch=is_fetch)
+            place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms, reserved, connection)
             self._group, self._is_fetch = group, is_fetch
             group.open_fetches += is_fetch
-        self._member, place.reserved = place.member, reserved
+        self._member, place.reserved = place.charged, reserved
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
         if line.is_next(place, now_ns):
-            due_ns = self._due_ns(group, place.member, reserved, now_ns)
+            due_ns = self._due_ns(group, place.charged, reserved, now_ns)
             if due_ns <= now_ns:
                 return True
             self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
@@ -107,18 +114,44 @@ class PacedAdmission:
         group.note_waiting(now_ms)
         return False
 
-    def passes_anyway(self, group: PacedGroup, path: Path, size: int, now_ms: int, *, is_fetch: bool, observes: bool) -> None:
+    def passes_anyway(
+        self, group: PacedGroup, path: Path, client_id: str, size: int, now_ms: int, *, is_fetch: bool, observes: bool
+    ) -> None:
         """Let a request pass whatever the schedule is.
 
         Args:
             observes: whether quotas are only observed; `waited_ms` is then how long the request would wait.
         """
         group.refresh(now_ms)
-        member = self._member = group.line.member(path, now_ms * MS_NS)
-        due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
+        now_ns = now_ms * MS_NS
+        member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns, is_fetch=is_fetch)
+        due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ns)
         wait_ms = max(0, ms_after(due_ns) - now_ms)
         self.is_on_time = wait_ms == 0
         self.waited_ms = wait_ms if observes else 0
+
+    def _charged(self, member: Member, client_id: str, now_ns: int, *, is_fetch: bool) -> Member:
+        """Return what a request of a member is charged to: the connection, where several connections of the member wait, or the member."""
+        level = member.level
+        return member if level is None else level.of(self._connection(client_id, is_fetch=is_fetch), now_ns)
+
+    def _connection(self, client_id: str, *, is_fetch: bool) -> Connection:
+        """Return this connection in the line of one of its groups."""
+        connection = self._among_fetches if is_fetch else self._among_produces
+        if connection is None:
+            connection = Connection()
+            if is_fetch:
+                self._among_fetches = connection
+            else:
+                self._among_produces = connection
+        connection.client_id = client_id
+        return connection
+
+    def end(self) -> None:
+        """The connection has ended. What it has used more than its share is left to others of its client."""
+        for connection in (self._among_fetches, self._among_produces):
+            if connection is not None:
+                connection.end()
 
     def _due_ns(self, group: PacedGroup, member: Member, reserved: int, now_ns: int) -> int:
         return max(group.due_ns(now_ns, reserved), group.line.due_ns(member))

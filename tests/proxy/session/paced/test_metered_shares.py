@@ -10,7 +10,8 @@ from pipeline.validation.rules.shares import Passed, max_min_share, unfair
 from pipeline.validation.verdict import Verdict
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
-from proxy.enforcement.paced.line import PacedLine, Place
+from proxy.enforcement.paced.line import PacedLine
+from proxy.enforcement.paced.member import Place
 from tests.proxy.session.paced.test_paced_members import BOUND
 from tests.support.memory.metered_fixture import MeteredFixture
 from tests.support.memory.paced_clients import Client, Load

@@ -5,27 +5,38 @@ from collections.abc import Sequence
 import pytest
 
 from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.levels import ClientIdLevel
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup
 from quota.groups.pattern import Pattern
+from tests.support.frames.kafka_frames import produced, request_ids
 from tests.support.memory.memory_connection import ProxyFixture
 from tests.support.memory.paced_clients import Client, Load
+from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
 
 BOUND = 1e6
 SECONDS, STEADY_S = 30, 10
 
 
-def shares(loads: Sequence[Load], groups: Sequence[DeclaredGroup] = ()) -> list[float]:
-    """Return the part of the bound that each member gets from second 10 on, with these declared groups."""
+def shares(loads: Sequence[Load], groups: Sequence[DeclaredGroup] = (), hosts: Sequence[str] = ()) -> list[float]:
+    """Return the part of the bound that each load gets from second 10 on, from these hosts or each from one of its own."""
     used: list[list[tuple[int, int]]] = [[] for _ in loads]
     with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000)) as proxy:
         proxy.declare(*groups)
         begin_ms = proxy.now_ms
         for number, load in enumerate(loads):
             for _ in range(load.connections):
-                Client(proxy, proxy.connect(host=f"10.0.0.{number + 1}"), load, used[number]).send()
+                Client(
+                    proxy, proxy.connect(host=hosts[number % len(hosts)] if hosts else f"10.0.0.{number + 1}"), load, used[number]
+                ).send()
         for _ in range(SECONDS):
             proxy.wait(1_000)
+    return parts(used, begin_ms)
+
+
+def parts(used: Sequence[Sequence[tuple[int, int]]], begin_ms: int) -> list[float]:
+    """Return what each has used from second 10 on, over the bound."""
     steady_ms = begin_ms + STEADY_S * 1_000
     return [sum(size for at_ms, size in of_member if at_ms >= steady_ms) / BOUND / (SECONDS - STEADY_S) for of_member in used]
 
@@ -100,3 +111,54 @@ def test_members_of_a_group_share_its_share() -> None:
 def test_a_group_alone_gets_the_bound() -> None:
     """A group whose siblings want nothing gets at least 0.98 of the bound, whatever its weight."""
     assert 0.98 <= shares([Load(4, 50_000, 0, "a")], tree((0.01, 100.0), (None, None)))[0] <= 1.02
+
+
+def test_client_ids_of_a_member_get_equal_shares() -> None:
+    """Client-ids of one address that want more than they get have equal shares, whatever their connections and requests."""
+    loads = [Load(1, 10_000, 0, "a"), Load(8, 400_000, 0, "b"), Load(4, 100_000, 0, "c")]
+    together = DeclaredGroup("all", Conditions(None, (Pattern("*"),), None, None), {ClientQuotaType.PRODUCE: BOUND})
+    assert shares(loads, [together], ("10.0.0.1",)) == pytest.approx([1 / 3] * 3, rel=0.05)
+
+
+def test_a_connection_that_ends_is_no_member_any_more() -> None:
+    """When connections of a member end, only those that are left share."""
+    with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000)) as proxy:
+        peers = [proxy.connect() for _ in range(4)]
+        for peer in peers:
+            peer.sends(produce_of(900_000, 1))
+        (group,) = proxy.scope.produce.groups()
+        assert isinstance(group, PacedGroup)
+        (member,) = group.line.root.members.values()
+        assert isinstance(member.level, ClientIdLevel)
+        ((_, _, client),) = member.level.clients.waiting
+        assert (client.open, client.waits) == (2, 2), "two have passed before others waited"
+        peers[-1].client.close()
+        proxy.wait(0)
+        assert (client.open, client.waits) == (1, 1)
+
+
+def test_a_pipelining_connection_takes_no_more_than_its_share() -> None:
+    """A connection with 20 requests on the way gets as much as one with one request at a time, and its requests pass in their order."""
+    used: list[list[tuple[int, int]]] = [[], []]
+    order: list[int] = []
+    with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000)) as proxy:
+        single, deep = proxy.connect(), proxy.connect()
+        Client(proxy, single, Load(1, 10_000), used[0]).send()
+
+        def goes(data: bytes | memoryview) -> None:
+            for number in request_ids(bytes(data)):
+                order.append(number)
+                used[1].append((proxy.now_ms, 40_000))
+                proxy.loop.call_later(0.005, answer, number)
+
+        def answer(number: int) -> None:
+            deep.broker.arrive(produced(number, version=PRODUCE_VERSION))
+            deep.client.arrive(produce_of(40_000, number + 20))
+
+        deep.broker.write = deep.connection.client.write_peer = goes  # type: ignore[method-assign]
+        begin_ms = proxy.now_ms
+        deep.client.arrive(b"".join(produce_of(40_000, number) for number in range(20)))
+        for _ in range(SECONDS):
+            proxy.wait(1_000)
+    assert order == list(range(len(order)))
+    assert parts(used, begin_ms) == pytest.approx([0.5, 0.5], rel=0.05)

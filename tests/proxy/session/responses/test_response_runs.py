@@ -143,6 +143,61 @@ def test_many_fetched_answers_at_a_time_count_like_single_ones(
     assert relay(exchanges, lengths, mode, UNLIMITED, meter_of_level, parent=parent, fetch_bound=bound) == alone
 
 
+def relay_in_rounds(rounds: list[list[int]], change: tuple[int, bytes] | None, *, together: bool) -> tuple[bytes, list[object]]:
+    """Send the requests of each round in one piece, then their responses; return what arrived and what was counted.
+
+    Args:
+        rounds: the sizes of the requests of each round.
+        change: replaces bytes of the responses of the last round from this offset on.
+        together: send the responses of a round in one piece, and not one by one.
+    """
+    proxy, batches = metered(Meter, produce=UNLIMITED)
+    with proxy:
+        peer = connected(proxy)
+        for at, sizes in enumerate(rounds):
+            pairs = [exchange_of(OLD, number, size) for number, size in enumerate(sizes)]
+            peer.client.arrive(b"".join(request for request, _ in pairs))
+            answers = b"".join(answer for _, answer in pairs)
+            if change is not None and at == len(rounds) - 1:
+                begin, other = change[0] % len(answers), change[1]
+                answers = (answers[:begin] + other + answers[begin + len(other) :])[: len(answers)]
+            length = len(answers) if together else len(pairs[0][1])
+            for begin in range(0, len(answers), length):
+                peer.broker.arrive(answers[begin : begin + length])
+        meter = proxy.settings.meter
+        assert meter is not None
+        meter.flush()
+        in_flight = [entry[0] for entry in peer.connection.session.in_flight]
+        return peer.client.take(), [counts_of(proxy, peer), list(rows_of(batches)), sorted(meter.usage.take()), in_flight]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.sampled_from([[50] * 4, [50] * 16, [50] * 15 + [51], [3_000] * 5, [50]]), min_size=2, max_size=4),
+    st.none()
+    | st.tuples(st.integers(0, 2_000), st.sampled_from([b"\x00", b"\x01", b"\xff", bytes(4), bytes(3) + b"\x02", b"\xff\xff\xff\xfc"])),
+)
+def test_requests_that_equal_each_other_are_counted_together_like_one_by_one(
+    rounds: list[list[int]], change: tuple[int, bytes] | None
+) -> None:
+    """Rounds of equal requests are counted like single ones, also when a response has another size or belongs to no request."""
+    assert relay_in_rounds(rounds, change, together=True) == relay_in_rounds(rounds, change, together=False)
+
+
+def test_a_response_without_room_for_a_correlation_id_ends_the_connection() -> None:
+    """A size below that of a correlation id is an invalid response, also when the bytes would suffice for all requests in flight."""
+    with ProxyFixture(produce=UNLIMITED) as proxy:
+        peer = connected(proxy)
+        requests, answers = zip(*(exchange_of(OLD, number, 50) for number in range(4)), strict=True)
+        peer.client.arrive(b"".join(requests))
+        peer.broker.arrive(b"".join(answers))
+        peer.client.arrive(b"".join(requests))
+        peer.broker.arrive(bytes(3) + b"\x03" + bytes(4) + bytes(20))
+        assert peer.client.take() == b"".join(answers)
+        proxy.loop.turn()
+        assert [detail for _, detail in proxy.closed] == ["response of 3 bytes"]
+
+
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
 @pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6, [RUN_VALUE_END] * 12])
 def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level: type[Meter], sizes: list[int]) -> None:

@@ -1,0 +1,284 @@
+"""A member of a paced group, its schedule and its waiting requests; and what the levels below a member have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final, Protocol
+
+from quota.paced_schedule import MS_NS, SECOND_NS
+
+CLAIM_NS: Final = SECOND_NS
+IDLE_NS: Final = 5 * MS_NS
+"""A schedule counts as idle this long before it is: a timer has a precision of one millisecond, and what it is late would be lost."""
+COUNT_EVERY_NS: Final = 50 * MS_NS
+"""Claims are counted again after this time."""
+Weigh = Callable[[], float]
+"""Returns the weight of a declared group, which a reload may change."""
+Path = tuple[tuple[Hashable, Weigh | None], ...]
+"""Names of a member and of the members above it in its group, the topmost first; without a weight it is 1."""
+
+
+class Paced(Protocol):
+    """The part of a paced group that its members need."""
+
+    @property
+    def virtual_ns(self) -> int:
+        """The latest virtual time of the group and of its parents."""
+
+    def own_due_ns(self, now_ns: int, reserved: int) -> int:
+        """Return when the schedule of the group alone lets a request pass; `reserved` as in `Place`."""
+
+
+class Connection:
+    """A connection in one line of waiting requests.
+
+    Attributes:
+        client_id: the client-id of its last request.
+        member: its member in the levels below a principal; None: it has not been in one.
+    """
+
+    __slots__ = ("client_id", "member")
+
+    def __init__(self) -> None:
+        self.client_id = ""
+        self.member: Departs | None = None
+
+    def end(self) -> None:
+        """The connection has ended."""
+        if self.member is not None:
+            self.member.depart()
+            self.member = None
+
+
+class Place:
+    """A waiting request.
+
+    Attributes:
+        member: the member of the group that it counts for.
+        charged: what its cost is charged to: a connection in the levels below `member`, or `member` where it has none.
+        connection: its connection; None: of a line without such levels.
+        order: the time of its read in ms, and a unique number.
+        joined_ms: when it began to wait.
+        notify: called when it should be checked again.
+        reserved: the most bytes that a fetch may return, at its last check; 0: a Produce.
+    """
+
+    __slots__ = ("charged", "connection", "joined_ms", "member", "notify", "order", "reserved")
+
+    def __init__(
+        self,
+        member: Member,
+        order: tuple[int, int],
+        joined_ms: int,
+        notify: Callable[[], None],
+        reserved: int,
+        connection: Connection | None = None,
+    ) -> None:
+        self.member = self.charged = member
+        self.connection = connection
+        self.order = order
+        self.joined_ms = joined_ms
+        self.notify = notify
+        self.reserved = reserved
+
+
+class Level(Protocol):
+    """The client-ids of a member and their connections, as far as their member needs them."""
+
+    def of(self, connection: Connection, now_ns: int) -> Member:
+        """Return the member that a connection is."""
+
+    def join(self, place: Place, now_ns: int) -> None:
+        """A request of the member waits from now on."""
+
+    def leave(self, place: Place) -> None:
+        """It does not wait any more."""
+
+    def soonest(self, now_ns: int) -> tuple[int, Place]:
+        """Return when the first of the waiting requests may pass, and which one that is."""
+
+    def rescale(self, ratio: float, now_ns: int) -> None:
+        """Multiply the leads of all members, because the bound of the group has changed."""
+
+
+class Departs(Protocol):
+    """A connection as a member of a client-id."""
+
+    def depart(self) -> None:
+        """The connection has ended, or goes on under another client-id."""
+
+
+class Member:
+    """A member of a group, or a group.
+
+    Attributes:
+        above: the member or group that this one is a member of; None: a group without a parent.
+        group: the group, if it is one.
+        virtual_ns: the virtual time of its own schedule, at its share of the bound above.
+        claims_until_ns: until when it keeps its claim.
+        waiting: its own waiting requests, in the order of their reads.
+        waits: number of waiting requests of it and of its members.
+        weight: its weight among the members of `above`.
+        timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
+        seen_ns: of a group without a parent: the time of its last check or charge.
+        members: its own members, by name.
+        level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
+    """
+
+    __slots__ = (
+        "_counted_ns",
+        "_is_plain",
+        "_total",
+        "above",
+        "claims_until_ns",
+        "group",
+        "level",
+        "members",
+        "name",
+        "seen_ns",
+        "timed",
+        "virtual_ns",
+        "waiting",
+        "waits",
+        "weigh",
+        "weight",
+    )
+
+    def __init__(self, name: Hashable, above: Member | None = None, group: Paced | None = None, weigh: Weigh | None = None) -> None:
+        self.name = name
+        self.above = above
+        self.group = group
+        self.weigh = weigh
+        self.weight = 1.0 if weigh is None else weigh()
+        self.virtual_ns = 0
+        self.claims_until_ns = 0
+        self.waiting: list[Place] = []
+        self.waits = 0
+        if above is not None and group is not None:
+            above.enter(self)
+        self.timed: Place | None = None
+        self.seen_ns = 0
+        self.members: dict[Hashable, Member] = {}
+        self.level: Level | None = None
+        self._total = 1.0
+        self._is_plain = True  # no declared group is among its members
+        self._counted_ns = -COUNT_EVERY_NS
+
+    def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
+        """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
+        found = self.members.get(name)
+        if found is None:
+            found = self.members[name] = Member(name, self, weigh=weigh)
+            self._counted_ns = now_ns - COUNT_EVERY_NS
+        return found
+
+    def enter(self, member: Member) -> None:
+        """Add a group as a member, in place of an earlier one of this name."""
+        self.members[member.name] = member
+
+    def has_claim(self, now_ns: int) -> bool:
+        """Whether it has a share of the bound."""
+        return self.waits > 0 or self.claims_until_ns > now_ns
+
+    def is_forgotten(self, now_ns: int) -> bool:
+        """Whether it may be forgotten: it is no declared group, has no claim, and its schedule is idle."""
+        return self.weigh is None and not self.has_claim(now_ns) and self.virtual_ns <= now_ns
+
+    def share_of(self, member: Member, now_ns: int) -> float:
+        """Return how many times the cost a member is charged: the weights of all members with a claim over its own."""
+        if now_ns - self._counted_ns >= COUNT_EVERY_NS:
+            self._counted_ns = now_ns
+            for name in [name for name, one in self.members.items() if one.is_forgotten(now_ns)]:
+                del self.members[name]
+            for one in self.members.values():
+                if one.weigh is not None:
+                    one.weight = one.weigh()
+            self._is_plain = all(one.weigh is None for one in self.members.values())
+            self._total = sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
+        return max(1.0, self._total / member.weight)
+
+    @property
+    def is_shared_equally(self) -> bool:
+        """Whether several members had a claim when claims were counted last, and none of them is a declared group."""
+        return self._is_plain and self._total > 1.0
+
+    def rescale(self, ratio: float, now_ns: int) -> None:
+        """Multiply the leads of its members, because the bound of the group has changed."""
+        for one in self.members.values():
+            if one.virtual_ns > now_ns:
+                one.virtual_ns = now_ns + int((one.virtual_ns - now_ns) * ratio)
+            if one.group is None:
+                one.rescale(ratio, now_ns)
+            if one.level is not None:
+                one.level.rescale(ratio, now_ns)
+
+    def bring_back(self, by_ns: int, latest_ns: int) -> None:
+        """Bring the schedules of members that are later than `latest_ns` back by as much as one of them, so that their order remains."""
+        for one in self.members.values():
+            if one.virtual_ns > latest_ns:
+                one.virtual_ns = max(latest_ns, one.virtual_ns - by_ns)
+
+    def charge(self, cost_ns: float, now_ns: int, burst_ns: int) -> float:
+        """Charge it for a request that costs the one above it `cost_ns`; return what it is charged."""
+        above = self.above
+        assert above is not None
+        self.claims_until_ns = now_ns + CLAIM_NS
+        cost_ns *= above.share_of(self, now_ns)
+        begin_ns, latest_ns = max(self.virtual_ns, now_ns), now_ns + burst_ns
+        if begin_ns > latest_ns:  # what nobody else wanted delays it little when the others return
+            above.bring_back(begin_ns - latest_ns, latest_ns)
+            begin_ns = latest_ns
+        self.virtual_ns = begin_ns + int(cost_ns)
+        return cost_ns
+
+    def take_back(self, cost_ns: float, now_ns: int) -> float:
+        """Take back a part of what it was charged, which cost the one above it `cost_ns`; return what it gets back."""
+        assert self.above is not None
+        cost_ns *= self.above.share_of(self, now_ns)
+        self.virtual_ns -= int(cost_ns)
+        return cost_ns
+
+    def due_ns(self, burst_ns: int) -> int:
+        """Return when its own schedule lets a request pass, or the one above it is idle."""
+        return 0 if self.above is None else min(self.virtual_ns - burst_ns, self.above.idle_ns())
+
+    def idle_ns(self) -> int:
+        """Return when its schedule is idle; what would be lost above it is lost below it, too."""
+        if self.group is not None or self.above is None:
+            return (self.virtual_ns if self.group is None else self.group.virtual_ns) - IDLE_NS
+        return min(self.virtual_ns - IDLE_NS, self.above.idle_ns())
+
+    def soonest(self, now_ns: int, burst_ns: int) -> tuple[int, Place]:
+        """Return when the first of its waiting requests, and of those of its members, may pass, and which one that is.
+
+        Of those that may pass now, it is that of the member that is furthest behind. The schedule of this group is not considered.
+        """
+        if self.level is not None:
+            return self.level.soonest(now_ns)
+        if self.waiting:
+            return now_ns, self.waiting[0]
+        found: tuple[int, int, tuple[int, int], Place] | None = None
+        for one in self.members.values():
+            if one.waits:
+                due_ns, place = one.soonest(now_ns, burst_ns)
+                due_ns = max(due_ns, one.due_ns(burst_ns), now_ns)
+                if one.group is not None:
+                    due_ns = max(due_ns, one.group.own_due_ns(now_ns, place.reserved))
+                key = due_ns, one.virtual_ns, place.order, place
+                if found is None or key < found:
+                    found = key
+        assert found is not None
+        return found[0], found[3]
+
+    @property
+    def path(self) -> Iterator[Member]:
+        """This member, and all above it."""
+        member: Member | None = self
+        while member is not None:
+            yield member
+            member = member.above
+
+
+def order_of(place: Place) -> tuple[int, int]:
+    """Return the order of a waiting request."""
+    return place.order
