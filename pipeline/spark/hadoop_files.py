@@ -45,7 +45,7 @@ def hadoop_path(spark: Any, url: str) -> StorePath:
     try:
         files = HadoopFiles(spark, written)
     except spark_errors() as error:
-        raise BadInputError(f"{shown_url(url)}: {_why(spark, written, str(error))}") from error
+        raise BadInputError(f"{shown_url(url)}: {reason_of(spark, written, str(error))}") from error
     return StorePath(StoreDirectory(ObjectStore(written, shown_url(url), files, files.root)))
 
 
@@ -136,17 +136,23 @@ class HadoopFiles:
             text = str(error)
             if _ABSENT.search(text) and not _NO_BUCKET.search(text):
                 raise FileNotFoundError(2, "is missing", self._url) from error
-            raise OSError(_why(self._spark, self._url, text)) from error
+            raise OSError(reason_of(self._spark, self._url, text)) from error
 
 
-def _why(spark: Any, url: str, text: str) -> str:
+def lacks_jar(text: str) -> bool:
+    """Whether an error says that Spark has no jar for a URL."""
+    return _NO_JAR.search(text) is not None
+
+
+def reason_of(spark: Any, url: str, text: str) -> str:
     """Return what a message says about a failure of Hadoop."""
     if _NO_BUCKET.search(text):
         return "there is no such bucket"
-    if not _NO_JAR.search(text):
+    if not lacks_jar(text):
         return _OF_THE_SDK.split(failure_line(text))[0]
     scheme = urlsplit(url).scheme
     if SCHEMES.get(scheme) != _S3:
         return f"Spark has no file system for {scheme}: ({failure_line(text)}); add its jar with --conf spark.jars.packages=..."
-    version = spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+    is_of_connect = hasattr(spark, "cloneSession")  # without a JVM of its own
+    version = "VERSION" if is_of_connect else spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
     return f"Spark has no jar for {scheme}:; add --conf spark.jars.packages={HADOOP_AWS}:{version}"

@@ -19,6 +19,8 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
 from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
+from pipeline.spark.failures import spark_errors
+from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
 
 ONE_FILE_A_BATCH: Final = "1"
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -48,15 +50,15 @@ def runs_at(spark: Any, place: str) -> RemoteRuns:
         BadInputError: the directory does not exist, or a manifest cannot be read.
         IncompleteError: the directory has no manifest.
     """
-    from pyspark.errors import PySparkException
-
+    place = hadoop_url(place)
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
     try:
         rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
-    except PySparkException as error:
-        raise BadInputError(
-            f"{place}: no manifests can be read there ({str(error).splitlines()[0]}); is it a metering directory?"
-        ) from error
+    except spark_errors() as error:
+        reason = reason_of(spark, place, str(error))
+        if lacks_jar(str(error)):
+            raise BadInputError(f"{place}: {reason}") from error
+        raise BadInputError(f"{place}: no manifests can be read there ({reason}); is it a metering directory?") from error
     if not rows:
         raise IncompleteError(f"{place}: contains no manifest, so no file set is finished; stop or rotate the proxy")
     root = _root_of(place, rows[0]["path"])
@@ -71,7 +73,7 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     from pyspark.errors import AnalysisException
 
     try:
-        rows = spark.read.format("binaryFile").load(f"{place.rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
+        rows = spark.read.format("binaryFile").load(f"{hadoop_url(place).rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
     except AnalysisException:  # there is no ledger, so nothing was removed
         return {}
     return removed_of(bytes(row["content"]) for row in rows)

@@ -10,6 +10,7 @@ import pytest
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import find_manifests
 from pipeline.spark.hadoop_files import hadoop_path, hadoop_url
+from pipeline.spark.remote import runs_at
 from pipeline.spark.stream.folder_output import FolderOutput
 from pipeline.spark.stream.stream import Stream
 from pipeline.stream.result import StreamResult
@@ -77,6 +78,8 @@ def test_what_is_wrong_at_a_url_is_named(spark: Any, lake: str, streamed: Callab
         streamed()
     with pytest.raises(BadInputError, match=r"^s3://bucket/run: Spark has no jar for s3a:; add --conf .*=org\.apache\.hadoop:hadoop-aws:"):
         hadoop_path(spark, "s3://bucket/run")
+    with pytest.raises(BadInputError, match=r"^s3a://bucket/run: Spark has no jar for s3a:; add --conf .*=org\.apache\.hadoop:hadoop-aws:"):
+        runs_at(spark, "s3://bucket/run")
 
 
 @pytest.mark.parametrize(("url", "of_hadoop"), [("s3://b/p", "s3a://b/p"), ("s3a://b/p", "s3a://b/p"), ("hdfs://h/p", "hdfs://h/p")])
