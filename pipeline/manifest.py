@@ -28,11 +28,12 @@ RunKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FoundManifest:
-    """A manifest: its path below the metering directory, and the SHA-256 of its text."""
+    """A manifest: its path below the metering directory, the SHA-256 of its text, and the length of that in bytes."""
 
     path: str
     manifest: Manifest
     sha256: str
+    bytes: int
 
 
 def manifest_paths(directory: AnyPath) -> list[AnyPath]:
@@ -106,11 +107,17 @@ def found_manifests(directory: AnyPath) -> list[FoundManifest]:
             f"{directory}: contains no manifest, so no file set is finished; stop or rotate the proxy, or run `sluice meter repair`"
         )
     expect_files(paths)
-    found = []
-    for path in paths:
-        text = _text_of(path)
-        found.append(FoundManifest(below(directory, path), manifest_of(text, path), hashlib.sha256(text).hexdigest()))
-    return found
+    return [read_found(directory, path) for path in paths]
+
+
+def read_found(directory: AnyPath, path: AnyPath) -> FoundManifest:
+    """Read one manifest of a metering directory.
+
+    Raises:
+        BadInputError: it is no manifest of Sluice, or has another schema version.
+    """
+    text = _text_of(path)
+    return FoundManifest(below(directory, path), manifest_of(text, path), hashlib.sha256(text).hexdigest(), len(text))
 
 
 def find_manifests(directory: AnyPath) -> list[Manifest]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from metering_format.places import LEDGER_KIND, REMOVED, ledger_name
 from pipeline.manifest import RunKey
-from pipeline.storage.paths import AnyPath
+from pipeline.storage.paths import AnyPath, listed_below
 
 LEDGERS: Final = ledger_name("*")
 
@@ -15,7 +15,7 @@ LEDGERS: Final = ledger_name("*")
 def removed_runs(directory: AnyPath) -> dict[RunKey, int]:
     """Return the sequence number of the last removed decision by (proxy_id, run_id); unreadable entries are ignored."""
     texts = []
-    found: list[AnyPath] = sorted((directory / REMOVED).glob(LEDGERS), key=str)
+    found: list[AnyPath] = sorted(listed_below(directory, REMOVED).glob(LEDGERS), key=str)
     for path in found:
         with contextlib.suppress(OSError):
             texts.append(path.read_bytes())

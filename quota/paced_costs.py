@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from quota.paced_schedule import ENDLESS_NS, SECOND_NS, cost_ns
+from quota.paced_schedule import BYTES_NS, ENDLESS_NS, cost_ns
 
 Ints = NDArray[np.int64]
 _AMOUNT_END: Final = 2**33
-"""Amounts below it, times `SECOND_NS`, fit into 63 bits."""
+"""Amounts below it, times `BYTES_NS`, fit into 63 bits."""
 _BOUND_END: Final = 2.0**53
 _QUOTIENT_END: Final = 2.0**50
 _ERROR: Final = 2.0**-51
@@ -19,22 +19,23 @@ _ERROR: Final = 2.0**-51
 _REACH_NS: Final = 2**62
 
 
-def costs_ns(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
+def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS) -> Ints:
     """Return the cost of each amount under its bound, in nanoseconds.
 
     Nearly all are found by floating-point division: its error cannot change the result unless the quotient is near a whole number.
 
     Args:
-        amounts: bytes of each request; not negative.
-        bounds: units per second, one for each.
+        amounts: bytes, or nanoseconds of handler time, of each request; not negative.
+        bounds: bytes per second, or percent of one thread, one for each.
+        unit_ns: as in `cost_ns`.
     """
     if not len(amounts):
         return np.zeros(0, np.int64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        quotients = amounts * float(SECOND_NS) / bounds
+        quotients = amounts * float(unit_ns) / bounds
     highest = float(quotients.max())
     if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
-        return np.where(bounds == np.inf, 0, _near_whole(amounts, bounds))
+        return np.where(bounds == np.inf, 0, _near_whole(amounts, bounds, unit_ns))
     whole = np.ceil(quotients)
     np.subtract(whole, quotients, out=quotients)
     quotients -= 0.5
@@ -42,28 +43,28 @@ def costs_ns(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
     costs = whole.astype(np.int64)
     near = np.flatnonzero(quotients >= 0.5 - highest * _ERROR)
     if len(near):
-        costs[near] = np.where(bounds[near] == np.inf, 0, _near_whole(amounts[near], bounds[near]))
+        costs[near] = np.where(bounds[near] == np.inf, 0, _near_whole(amounts[near], bounds[near], unit_ns))
     return costs
 
 
-def _near_whole(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
+def _near_whole(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int) -> Ints:
     """Return the costs that are too near to a whole number, or too large, for a division with rounding: by integers."""
     is_whole = (bounds >= 1.0) & (bounds < _BOUND_END) & (np.floor(bounds) == bounds) & (amounts < _AMOUNT_END)
     divisor = np.where(is_whole, bounds, 1.0).astype(np.int64)
-    costs: Ints = -(-np.where(is_whole, amounts, 0) * SECOND_NS // divisor)
+    costs: Ints = -(-np.where(is_whole, amounts, 0) * unit_ns // divisor)
     others = np.flatnonzero(~is_whole)
     if len(others):
-        costs[others] = _one_by_one(amounts[others].tolist(), bounds[others].tolist())
+        costs[others] = _one_by_one(amounts[others].tolist(), bounds[others].tolist(), unit_ns)
     return np.minimum(costs, ENDLESS_NS)
 
 
-def _one_by_one(amounts: list[int], bounds: list[float]) -> list[int]:
+def _one_by_one(amounts: list[int], bounds: list[float], unit_ns: int) -> list[int]:
     known: dict[tuple[int, Any], int] = {}
     costs = []
     for pair in zip(amounts, bounds, strict=True):
         cost = known.get(pair)
         if cost is None:
-            cost = known[pair] = cost_ns(*pair)
+            cost = known[pair] = cost_ns(*pair, unit_ns)
         costs.append(cost)
     return costs
 

@@ -13,23 +13,28 @@ SECOND_NS: Final = 1_000_000_000
 MS_NS: Final = 1_000_000
 BURST_MS: Final = 1_000
 """The burst unless another one is configured."""
+BYTES_NS: Final = SECOND_NS
+"""Cost of one unit at a bound of 1 unit per second."""
+HANDLER_TIME_NS: Final = 100
+"""Cost of one nanosecond of handler time at a bound of 1 percent of one thread."""
 ENDLESS_NS: Final = 1 << 60
 """Cost of a request whose bound is not above 0, and the highest cost: 36 years."""
 
 
-def cost_ns(amount: int, bound: float) -> int:
-    """Return the nanoseconds that `bound` takes for `amount`, rounded up: ceil(amount x 1e9 / bound), exact for every double.
+def cost_ns(amount: int, bound: float, unit_ns: int = BYTES_NS) -> int:
+    """Return the nanoseconds that `bound` takes for `amount`, rounded up: ceil(amount x unit_ns / bound), exact for every double.
 
     Args:
-        amount: bytes, or another whole unit; not negative.
-        bound: units per second. An infinite bound costs nothing. A bound of 0, below 0 or NaN costs `ENDLESS_NS`.
+        amount: bytes, or nanoseconds of handler time; not negative.
+        bound: bytes per second, or percent of one thread. An infinite bound costs nothing. A bound of 0, below 0 or NaN costs `ENDLESS_NS`.
+        unit_ns: `BYTES_NS` or `HANDLER_TIME_NS`.
     """
     if bound == float("inf"):
         return 0
     if not bound > 0.0:
         return ENDLESS_NS
     numerator, denominator = bound.as_integer_ratio()
-    return min(-(-amount * SECOND_NS * denominator // numerator), ENDLESS_NS)
+    return min(-(-amount * unit_ns * denominator // numerator), ENDLESS_NS)
 
 
 def rescaled_ns(lead_ns: int, before: float, after: float) -> int:

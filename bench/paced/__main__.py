@@ -1,9 +1,10 @@
-"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
+"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what requests reserve. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
+python -m bench.paced --real --request-time   small requests under a quota of request time instead
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -21,10 +22,13 @@ from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
+from bench.paced.handler_time import CHOSEN as CHOSEN_TIME
+from bench.paced.handler_time import handler_times
 from bench.paced.levels import level_shares
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
+from bench.paced.real_time import PERCENT, time_lines
 from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
@@ -45,6 +49,9 @@ def main() -> int:
         ]
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, one request in flight"
         return _written(options, "paced-real-processes", what, process_lines(options.seconds, ways))
+    if options.real and options.request_time:
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, request time of {PERCENT:g} %"
+        return _written(options, "paced-real-request-time", what, time_lines(options.seconds))
     if options.real:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, one request in flight"
         return _written(options, "paced-real", what, real_lines(options.seconds))
@@ -53,7 +60,7 @@ def main() -> int:
         return _written(
             options, "paced-processes", what, itertools.chain(_process_lines(options.seconds), [""], _share_lines(options.seconds))
         )
-    kinds = _flow_lines, _member_lines, _level_lines, _fetch_lines
+    kinds = _flow_lines, _member_lines, _level_lines, _fetch_lines, _handler_time_lines
     lines = itertools.chain.from_iterable(itertools.chain(lines(options.seconds), [""]) for lines in kinds)
     return _written(options, "paced-simulated", what, lines)
 
@@ -118,6 +125,15 @@ def _fetch_lines(seconds: int) -> Iterator[str]:
         yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:.0f} ms | {goal} |"
 
 
+def _handler_time_lines(seconds: int) -> Iterator[str]:
+    yield "| connections, 1 % of a thread | a request reserves | long run | beyond bound, burst and one request | not covered | |"
+    yield "|---|---|--:|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for load, reserve, found in handler_times(seconds):
+        goal = "" if reserve != CHOSEN_TIME else "ok" if low <= found.long_run <= high else "miss"
+        yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:,.0f} ms | {found.unchecked:.1%} | {goal} |"
+
+
 def _process_lines(seconds: int) -> Iterator[str]:
     yield "| processes, and when they know of each other | connections | long run | worst second | beyond bound, burst and one request | |"
     yield "|---|---|--:|--:|--:|---|"
@@ -144,6 +160,7 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--cost", action="store_true", help="processor time")
     parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
     parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
+    parser.add_argument("--request-time", action="store_true", help="with --real: a quota of request time")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")

@@ -12,6 +12,7 @@ from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.errors import BadInputError
 from pipeline.text import counted
+from sluice.local_path import LOCAL_PATH
 
 if TYPE_CHECKING:
     from metering_format.manifest import Manifest
@@ -35,7 +36,7 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
     """
 
     @click.command("repair")
-    @click.argument("directory", type=click.Path(path_type=Path))
+    @click.argument("directory", type=LOCAL_PATH)
     @clear_errors
     @common_options("local", because="repair runs in this process", explain="Print the number of recorded and lost rows of each file set.")
     def command(directory: Path, common: Common) -> None:

@@ -8,7 +8,7 @@ import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.commands.execution.outputs import LOCAL_OUTPUT
+from pipeline.commands.execution.outputs import SPARK_OUTPUT
 from pipeline.commands.execution.sinks import Sink, sink_options
 from pipeline.stream.defaults import MESSAGES_MAX
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, or kafka://HOST:PORT/TOPIC.")
-@click.option("--checkpoint", type=LOCAL_OUTPUT, required=True, metavar="DIR", help="Checkpoint directory of Spark Structured Streaming.")
-@sink_options("Write the tables to this directory.", LOCAL_OUTPUT)
+@click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, its URL, or kafka://HOST:PORT/TOPIC.")
+@click.option("--checkpoint", type=SPARK_OUTPUT, required=True, metavar="DIR", help="Directory for the state of the stream, or its URL.")
+@sink_options("Write the tables to this directory, or URL.", SPARK_OUTPUT)
 @click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @click.option(
     "--command-config",
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 @clear_errors
 @common_options("spark", because="streams need Spark", explain="Print the samples that prove each divergence.")
 def stream(
-    source: str, checkpoint: Path, sink: Sink, *, once: bool, client_properties: Path | None, messages_max: int, common: Common
+    source: str, checkpoint: Path | str, sink: Sink, *, once: bool, client_properties: Path | None, messages_max: int, common: Common
 ) -> None:
     """Validate file sets as they arrive, and append them to tables exactly once. Runs on Spark."""
     from pipeline.stream.settings import StreamSettings, check_settings  # imported here: --help loads no Arrow
 
-    out = sink.out if isinstance(sink.out, Path) else None
+    out = sink.out if isinstance(sink.out, Path | str) else None
     settings = StreamSettings(source, checkpoint, out, once, client_properties, messages_max, in_tables=not sink.is_of_files)
     session_settings = common.session if sink.is_of_files else sink.settings_of_spark(common.session)
     check_settings(settings)

@@ -16,7 +16,9 @@ from pipeline.recommend.demand import Part
 from pipeline.replay.rows import LEAD, Flags, Floats, Ints
 from pipeline.whatif.events import read_events
 from pipeline.whatif.groups import Group, Sensor
+from pipeline.whatif.pacing import REQUEST
 from quota.paced_schedule import BURST_MS
+from quota.request_time import PERCENT_PER_NANOSECOND
 
 
 def paced_refs(file_sets: Sequence[FileSet]) -> set[int]:
@@ -46,13 +48,15 @@ def schedules_in(file_sets: Sequence[FileSet], sensors: Sequence[Sensor]) -> Ite
         units, rates = np.zeros(len(seconds), np.int64), np.zeros(len(seconds))
         np.add.at(units, of_event, value)
         np.maximum.at(rates, of_event, needed)
+        if group.quota_type == REQUEST:
+            rates *= PERCENT_PER_NANOSECOND
         waited_seconds = len(np.unique(of_event[events.waited_ms[at] > 0]))
         lists = (seconds.tobytes(), units.tobytes(), rates.tobytes())
         yield Part(group, burst_ms / 1_000, float(events.bound[at[-1]]), waited_seconds, *lists, is_paced=True)
 
 
 def _needed(came_ms: Ints, value: Ints, checked: Flags, burst_ms: int) -> Floats:
-    """Return the lowest bound at which each request passes when it comes, in bytes per second; 0 for requests that always pass."""
+    """Return the lowest bound at which each request passes when it comes, in units of `value` per second; 0 for those that always pass."""
     taken, needed = TakenAmount(), np.zeros(len(value))
     for at, (ts_ms, amount, is_checked) in enumerate(zip(came_ms.tolist(), value.tolist(), checked.tolist(), strict=True)):
         if is_checked:

@@ -113,7 +113,9 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     expected = decided.throttle_ms
     event_judged = judged.take(rows.row_of)
     differs = event_judged & (recorded != expected)
-    over_cap = event_judged & (recorded > sensor.cap_ms) if sensor.cap_ms != NO_CAP else np.zeros(rows.events, np.bool_)
+    over_cap = np.zeros(rows.events, np.bool_)
+    if sensor.cap_ms != NO_CAP:  # a schedule has none
+        over_cap = event_judged & (recorded > sensor.cap_ms) & ~rows.paced.take(rows.row_of)
     differs &= ~over_cap
     missed, spurious = differs & (recorded == 0) & (expected > 0), differs & (recorded > 0) & (expected <= 0)
     listed = rows.throttle_ms != NOT_LISTED

@@ -80,6 +80,8 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     near = np.zeros(rows.events, np.bool_)
     if sensor.is_request_time:
         near = _near(observed, bound, window_ms, violated) & rows.checked
+        if rows.paced.any():
+            near &= ~rows.paced.take(rows.row_of)
         for event in np.flatnonzero(near):
             live = slice(int(first_live[event]), int(samples.of_event[event]) + 1)
             exact = fold(rows, samples.first_event[live], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)

@@ -19,8 +19,11 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
 from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
+from pipeline.spark.failures import spark_errors
+from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
 
 ONE_FILE_A_BATCH: Final = "1"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Judge = Callable[[int, Mapping[str, bytes]], bytes]
@@ -47,15 +50,15 @@ def runs_at(spark: Any, place: str) -> RemoteRuns:
         BadInputError: the directory does not exist, or a manifest cannot be read.
         IncompleteError: the directory has no manifest.
     """
-    from pyspark.errors import PySparkException
-
+    place = hadoop_url(place)
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
     try:
         rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
-    except PySparkException as error:
-        raise BadInputError(
-            f"{place}: no manifests can be read there ({str(error).splitlines()[0]}); is it a metering directory?"
-        ) from error
+    except spark_errors() as error:
+        reason = reason_of(spark, place, str(error))
+        if lacks_jar(str(error)):
+            raise BadInputError(f"{place}: {reason}") from error
+        raise BadInputError(f"{place}: no manifests can be read there ({reason}); is it a metering directory?") from error
     if not rows:
         raise IncompleteError(f"{place}: contains no manifest, so no file set is finished; stop or rotate the proxy")
     root = _root_of(place, rows[0]["path"])
@@ -70,7 +73,7 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     from pyspark.errors import AnalysisException
 
     try:
-        rows = spark.read.format("binaryFile").load(f"{place.rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
+        rows = spark.read.format("binaryFile").load(f"{hadoop_url(place).rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
     except AnalysisException:  # there is no ledger, so nothing was removed
         return {}
     return removed_of(bytes(row["content"]) for row in rows)
@@ -89,7 +92,7 @@ def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], ju
         IncompleteError: a file that a manifest lists is missing.
     """
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    with _one_file_a_batch(spark) as own:
+    with one_file_a_batch(spark) as own:
         held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
         rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
@@ -105,18 +108,19 @@ def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
     """
     from pyspark.sql import functions as F
 
-    files = _binary_files(spark, root, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
+    files = binary_files(spark, root, {path for _, path in needs})
     named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
     tasks = spark.createDataFrame(list(needs), "position int, path string")
     return tasks.join(named, "path").select("position", "path", "content")
 
 
 @contextlib.contextmanager
-def _one_file_a_batch(spark: Any) -> Iterator[Any]:
+def one_file_a_batch(spark: Any) -> Iterator[Any]:
     """Yield another session that passes one file at a time to a task. The settings of the caller's session stay."""
     is_of_connect = hasattr(spark, "cloneSession")
     own = spark.cloneSession() if is_of_connect else spark.newSession()  # a clone also has the artifacts of the session
     own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    own.conf.set(PARTITIONS, spark.conf.get(PARTITIONS))
     try:
         yield own
     finally:
@@ -125,13 +129,18 @@ def _one_file_a_batch(spark: Any) -> Iterator[Any]:
             own.client.close()
 
 
-def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:
+def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
+    """Return a frame of Spark's columns `path` and `content` of files below a directory.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("binaryFile").load(paths)
+        return spark.read.format("binaryFile").load([f"{root}/{path}" for path in sorted(paths)]).select("path", "content")
     except AnalysisException as error:
-        raise IncompleteError(f"{place}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
+        raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
 def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

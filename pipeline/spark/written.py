@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from pipeline.errors import BadInputError
+from pipeline.errors import BadInputError, IncompleteError
 from pipeline.rollup.publish import STAGING
 from sluice.object_store import is_url
 
@@ -42,6 +42,20 @@ def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **opt
     writer.partitionBy(*partitions).parquet(url_of(place), **options)
     check_rows(out, table, observed.get[_ROWS], place.rglob("*.parquet"))
     return int(observed.get[_ROWS])
+
+
+def write_rows_to_url(frame: DataFrame, url: str) -> int:
+    """Write a frame to a directory on a file system that Hadoop knows, in place of what is there; return the number of rows there.
+
+    Raises:
+        IncompleteError: fewer rows are there than were written.
+    """
+    observed = Observation()
+    frame.observe(observed, F.count(F.lit(1)).alias(_ROWS)).write.parquet(url, mode="overwrite")
+    written, there = int(observed.get[_ROWS]), frame.sparkSession.read.parquet(url).count()
+    if written != there:
+        raise IncompleteError(f"{url}: {written:,} rows were written, and {there:,} are there; let one stream at a time write")
+    return there
 
 
 def check_table(out: Path, table: str, written: int) -> None:

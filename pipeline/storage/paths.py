@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from pipeline.errors import BadInputError
 from pipeline.storage.read_ahead import ReadAhead
-from sluice.object_store import ObjectStore, ObjectStoreError, first_line, is_url, open_object_store
+from sluice.object_store import ObjectStore, ObjectStoreError, first_line, is_url, open_object_store, shown_url
 
 FILE_SCHEME: Final = "file://"
 _REMEDY: Final = "check the URL, the credentials and the endpoint, then run this again"
@@ -25,10 +25,17 @@ class FileStatus:
 
 
 class StoreDirectory:
-    """One directory of an object store, with what its paths share: one listing, and the files that were read."""
+    """One directory of an object store, with what its paths share: one listing, and the files that were read.
 
-    def __init__(self, store: ObjectStore) -> None:
+    Args:
+        store: the directory.
+        sizes: the listing, as `sizes`; None: the directory is listed when it is needed.
+    """
+
+    def __init__(self, store: ObjectStore, sizes: dict[str, int] | None = None) -> None:
         self.store = store
+        if sizes is not None:
+            self.sizes = sizes
         self.read_ahead = ReadAhead(self._read, lambda below: self.sizes.get(below, 0))
 
     @cached_property
@@ -128,9 +135,35 @@ class StorePath:
         return PurePosixPath(str(self)).name
 
     @property
+    def stem(self) -> str:
+        """The name without its end."""
+        return PurePosixPath(self.name).stem
+
+    @property
     def suffix(self) -> str:
         """The end of the name, from its last dot on."""
         return PurePosixPath(self.name).suffix
+
+    @property
+    def location(self) -> str:
+        """The path in the store's own file system."""
+        return self._directory.store.path(self._below)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the length of each file that is below this directory now, by its path below it.
+
+        Raises:
+            BadInputError: the store refuses, or cannot be reached.
+        """
+        return {below: size for below, size in StoreDirectory(self._here()).sizes.items() if below}
+
+    def with_sizes(self, sizes: dict[str, int]) -> "StorePath":
+        """Return the same directory with a listing of some of its files, by their path below it."""
+        return StorePath(StoreDirectory(self._here(), sizes))
+
+    def _here(self) -> ObjectStore:
+        store = self._directory.store
+        return ObjectStore(f"{store.url}/{self._below}".rstrip("/"), str(self), store.files, self.location)
 
     def relative_to(self, other: "StorePath") -> PurePosixPath:
         """Return the path below another one of the same directory."""
@@ -244,6 +277,34 @@ def path_of_job(text: str) -> AnyPath:
     """
     directory = _OPEN.get(text)
     return path_of(text) if directory is None else StorePath(directory)
+
+
+def listed_below(directory: AnyPath, name: str) -> AnyPath:
+    """Return a directory below another one. In an object store it is listed now, and nothing else is.
+
+    Raises:
+        BadInputError: the store refuses, or cannot be reached.
+    """
+    place = directory / name
+    if isinstance(directory, StorePath) and isinstance(place, StorePath):
+        return directory.with_sizes({f"{name}/{below}": size for below, size in place.sizes().items()}) / name
+    return place
+
+
+def path_of_messages(url: str) -> StorePath:
+    """Return a path that only messages name: its files were read by other means."""
+    return StorePath(StoreDirectory(ObjectStore(url, shown_url(url), None, url)))
+
+
+def read_if_there(path: AnyPath) -> bytes | None:
+    """Return the content of a file as it is now; None: there is no such file.
+
+    Raises:
+        BadInputError: an object store refuses, or cannot be reached.
+    """
+    if isinstance(path, StorePath):
+        return path.read_now()
+    return path.read_bytes() if path.is_file() else None
 
 
 def text_of(path: AnyPath) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -11,7 +10,7 @@ import msgspec
 from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
 from pipeline.files import write_whole
-from pipeline.stream.ledger import batch_ids
+from pipeline.storage.paths import AnyPath, StorePath, expect_files
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
 JUDGED: Final = "_judged"
@@ -24,29 +23,32 @@ class Judged(msgspec.Struct, frozen=True):
     verdict: FileSetVerdict
 
 
-def put_judged(out: Path, batch_id: int, judged: Sequence[Judged]) -> None:
+def put_judged(out: AnyPath, batch_id: int, judged: Sequence[Judged]) -> None:
     """Write the verdicts of a batch, before its marker."""
-    write_whole(_path_of(out, batch_id), msgspec.json.encode(judged).decode())
+    write_whole(out / _name_of(batch_id), msgspec.json.encode(judged).decode())
 
 
-def judged_so_far(out: Path) -> tuple[list[Judged], list[int]]:
+def judged_so_far(out: AnyPath, batches: Iterable[int]) -> tuple[list[Judged], list[int]]:
     """Return the verdicts of all batches, and the batches of earlier versions, which have none.
 
     Raises:
         BadInputError: a file cannot be read.
     """
+    names = {batch_id: _name_of(batch_id) for batch_id in batches}
+    if isinstance(out, StorePath):
+        out = out.with_sizes(dict.fromkeys(names.values(), 0))
+    expect_files(out / name for name in names.values())
     judged: list[Judged] = []
     without: list[int] = []
-    for batch_id in batch_ids(out):
-        path = _path_of(out, batch_id)
+    for batch_id, name in names.items():
         try:
-            judged += msgspec.json.decode(path.read_bytes(), type=list[Judged])
+            judged += msgspec.json.decode((out / name).read_bytes(), type=list[Judged])
         except FileNotFoundError:
             without.append(batch_id)
         except (OSError, msgspec.MsgspecError) as error:
-            raise BadInputError(f"{path}: not the verdicts of a batch ({error}); name an empty --out and --checkpoint") from error
+            raise BadInputError(f"{out / name}: not the verdicts of a batch ({error}); name an empty --out and --checkpoint") from error
     return judged, without
 
 
-def _path_of(out: Path, batch_id: int) -> Path:
-    return out / JUDGED / f"{batch_id:012d}.json"
+def _name_of(batch_id: int) -> str:
+    return f"{JUDGED}/{batch_id:012d}.json"

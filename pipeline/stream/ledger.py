@@ -1,15 +1,19 @@
 """Markers of a stream, one per batch, written after the batch's rows. Rows of a batch without a marker do not count."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import pyarrow.parquet as pq
 
+from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
 from pipeline.files import write_whole
+from pipeline.manifest import FoundManifest
+from pipeline.storage.paths import AnyPath, expect_files, listed_below, read_if_there
+from pipeline.stream.checkpoint import output_of, query_of
 from pipeline.stream.result import FINDINGS_MAX, Written
 from pipeline.validation.divergence import Divergence
 
@@ -19,11 +23,25 @@ REPORTED: Final = "_reported.json"
 VERDICTS: Final = "verdicts"
 
 
-class _Found(msgspec.Struct):
-    """The divergences of a marker; `divergences` is None in markers of earlier versions."""
+class Marker(msgspec.Struct):
+    """The marker of a batch. Those of earlier versions have neither divergences nor manifests.
 
+    Attributes:
+        stems: the SHA-256 of each manifest, by its path below the metering directory.
+        rows: number of rows by table.
+        manifests: in the order of `stems`.
+    """
+
+    stems: dict[str, str]
+    rows: dict[str, int] = {}
     divergences: int | None = None
     findings: list[Divergence] = []
+    manifests: list[Manifest] = []
+
+    def file_sets(self) -> dict[str, Manifest | None]:
+        """Return the manifests by path; None: the marker does not have it."""
+        manifests: Sequence[Manifest | None] = self.manifests or [None] * len(self.stems)
+        return dict(zip(self.stems, manifests, strict=True))
 
 
 def batch_name(batch_id: int) -> str:
@@ -31,43 +49,30 @@ def batch_name(batch_id: int) -> str:
     return f"batch={batch_id:012d}"
 
 
-def batch_ids(out: Path) -> list[int]:
-    """Return the numbers of the complete batches, in order."""
-    return sorted(int(path.stem) for path in (out / BATCHES).glob("*.json"))
+def marker_path(out: AnyPath, batch_id: int) -> AnyPath:
+    """Return the path of the marker of a batch."""
+    return out / BATCHES / f"{batch_id:012d}.json"
 
 
-def file_sets_before(out: Path, batch_id: int) -> set[str]:
-    """Return the file sets of earlier batches."""
-    found: set[str] = set()
-    for path in (out / BATCHES).glob("*.json"):
-        if int(path.stem) < batch_id:
-            found |= set(json.loads(path.read_bytes())["stems"])
-    return found
-
-
-def put_marker(out: Path, batch_id: int, file_sets: Mapping[str, str], written: Written) -> None:
-    """Write the marker of a complete batch: its file sets with the SHA-256 of their manifests, rows by table, and divergences."""
-    findings = msgspec.to_builtins(written.findings[:FINDINGS_MAX])
-    content = {"stems": dict(file_sets), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
-    _put(out / BATCHES / f"{batch_id:012d}.json", content)
-
-
-def divergences_of(out: Path, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
-    """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept.
+def read_markers(out: AnyPath) -> dict[int, Marker]:
+    """Return the markers of all complete batches, in order.
 
     Raises:
-        BadInputError: a marker is invalid.
+        BadInputError: a marker is invalid, or an object store refuses.
     """
-    number, findings = 0, list[Divergence]()
-    for batch_id in batches:
-        path = out / BATCHES / f"{batch_id:012d}.json"
-        try:
-            found = msgspec.json.decode(path.read_bytes(), type=_Found)
-        except msgspec.MsgspecError as error:
-            raise BadInputError(f"{path}: not a marker of `sluice meter stream` ({error}); name an empty --out and --checkpoint") from error
-        number += _in_table(out, batch_id) if found.divergences is None else found.divergences
-        findings += found.findings[: FINDINGS_MAX - len(findings)]
-    return number, findings
+    found = {int(path.stem): path for path in listed_below(out, BATCHES).glob("*.json")}
+    expect_files(found[batch_id] for batch_id in sorted(found))
+    return {batch_id: _marker_at(out, found[batch_id]) for batch_id in sorted(found)}
+
+
+def _marker_at(out: AnyPath, path: AnyPath) -> Marker:
+    try:
+        marker = msgspec.json.decode(path.read_bytes(), type=Marker)
+        if marker.divergences is None and isinstance(out, Path):
+            marker.divergences = _in_table(out, int(path.stem))
+        return marker
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"{path}: not a marker of `sluice meter stream` ({error}); name an empty --out and --checkpoint") from error
 
 
 def _in_table(out: Path, batch_id: int) -> int:
@@ -76,45 +81,57 @@ def _in_table(out: Path, batch_id: int) -> int:
     return sum(sum(pq.read_table(file, columns=["divergences"], partitioning=None).column(0).to_pylist()) for file in files)
 
 
-def divergences_before(out: Path) -> int:
-    """Return the number of divergences that the last call reported; without one, that of the batches.
-
-    Raises:
-        BadInputError: a marker is invalid.
-    """
-    path = out / REPORTED
-    return json.loads(path.read_bytes())["divergences"] if path.is_file() else divergences_of(out, batch_ids(out))[0]
+def put_marker(out: AnyPath, batch_id: int, found: Sequence[FoundManifest], written: Written) -> Marker:
+    """Write and return the marker of a complete batch: its file sets, rows by table, and divergences."""
+    stems, manifests = {one.path: one.sha256 for one in found}, [one.manifest for one in found]
+    marker = Marker(stems, dict(written.rows), written.divergences, written.findings[:FINDINGS_MAX], manifests)
+    _put(marker_path(out, batch_id), msgspec.to_builtins(marker))
+    return marker
 
 
-def put_reported(out: Path, divergences: int) -> None:
+def divergences_of(markers: Mapping[int, Marker], batches: Iterable[int]) -> tuple[int, list[Divergence]]:
+    """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
+    number, findings = 0, list[Divergence]()
+    for batch_id in batches:
+        number += markers[batch_id].divergences or 0
+        findings += markers[batch_id].findings[: FINDINGS_MAX - len(findings)]
+    return number, findings
+
+
+def reported_before(out: AnyPath) -> int | None:
+    """Return the number of divergences that the last call reported; None: there was none."""
+    text = read_if_there(out / REPORTED)
+    return None if text is None else int(json.loads(text)["divergences"])
+
+
+def put_reported(out: AnyPath, divergences: int) -> None:
     """Record the number of divergences that a call reports."""
     _put(out / REPORTED, {"divergences": divergences})
 
 
-def check_checkpoint(out: Path, checkpoint: Path) -> None:
+def name_of(out: AnyPath) -> str:
+    """Return the name of an output for a checkpoint: an absolute path, or a URL without credentials."""
+    return str(out.resolve() if isinstance(out, Path) else out)
+
+
+def check_checkpoint(out: AnyPath, checkpoint: AnyPath) -> None:
     """Check that `out` belongs to the checkpoint, since batch numbers have a meaning only within one checkpoint.
 
     Raises:
         BadInputError: `out` belongs to another checkpoint.
     """
-    known = json.loads((out / STREAM).read_bytes())["query"] if (out / STREAM).is_file() else None
-    ours = query_of(checkpoint)
+    text = read_if_there(out / STREAM)
+    known, ours = None if text is None else json.loads(text)["query"], query_of(checkpoint)
     if known is not None and known != ours:
         raise BadInputError(f"--out {out}: written with another checkpoint than {checkpoint}; name that one, or an empty directory")
-    if known is None and ours is not None:
+    if known is None and ours is not None and output_of(checkpoint) != name_of(out):
         raise BadInputError(f"--checkpoint {checkpoint}: has been used for another --out than {out}; name an empty directory")
 
 
-def query_of(checkpoint: Path) -> str | None:
-    """Return the query of a checkpoint; None: it has not been used."""
-    metadata = checkpoint / "metadata"
-    return json.loads(metadata.read_bytes())["id"] if metadata.is_file() else None
-
-
-def claim(out: Path, query_id: str) -> None:
+def claim(out: AnyPath, query_id: str) -> None:
     """Record the query that the batches belong to."""
     _put(out / STREAM, {"query": query_id})
 
 
-def _put(path: Path, content: object) -> None:
+def _put(path: AnyPath, content: object) -> None:
     write_whole(path, json.dumps(content, indent=1) + "\n")

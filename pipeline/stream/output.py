@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
+from metering_format.manifest import Manifest
+from pipeline.manifest import FoundManifest
+from pipeline.storage.paths import AnyPath
 from pipeline.stream.judged import Judged
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
@@ -14,8 +16,12 @@ from pipeline.validation.divergence import Divergence
 class StreamOutput(Protocol):
     """The rows of all batches, and which batches count."""
 
-    def check(self, checkpoint: Path) -> None:
-        """Check that the output belongs to the checkpoint.
+    @property
+    def name(self) -> str:
+        """The folder or namespace, which a checkpoint belongs to."""
+
+    def check(self, checkpoint: AnyPath) -> None:
+        """Check that the output belongs to the checkpoint, and read which batches count.
 
         Raises:
             BadInputError: it belongs to another one, or cannot be used.
@@ -24,11 +30,8 @@ class StreamOutput(Protocol):
     def claim(self, query_id: str) -> None:
         """Note the query that the batches belong to."""
 
-    def batch_ids(self) -> list[int]:
-        """Return the numbers of the batches that count, in order."""
-
-    def file_sets_before(self, batch_id: int) -> set[str]:
-        """Return the file sets of earlier batches."""
+    def landed(self) -> Mapping[int, Mapping[str, Manifest | None]]:
+        """Return the file sets of each batch that counts, by the path of the manifest; None: the output does not have the manifest."""
 
     def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
         """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
@@ -45,14 +48,17 @@ class StreamOutput(Protocol):
     def hold(self, table: str, rows: Any, batch_id: int) -> tuple[int, Any]:
         """Make the rows of a table in a batch ready; return their number, and a frame with them."""
 
-    def publish(self, batch_id: int, file_sets: Mapping[str, str], written: Written, judged: Sequence[Judged]) -> None:
+    def publish(self, batch_id: int, found: Sequence[FoundManifest], written: Written, judged: Sequence[Judged]) -> None:
         """Let a batch count, in place of what an earlier attempt at it has left.
 
         Args:
             batch_id: its number.
-            file_sets: the SHA-256 of each manifest, by path.
+            found: its file sets.
             written: rows and divergences.
             judged: the verdicts.
+
+        Raises:
+            IncompleteError: another stream has written this batch meanwhile.
         """
 
     def discard(self) -> None:

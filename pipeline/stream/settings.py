@@ -4,17 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.files import check_directory, check_readable
-from pipeline.manifest import find_manifests, manifest_paths
+from pipeline.files import check_directory
+from pipeline.storage.paths import FILE_SCHEME
 from pipeline.stream.brokers import check_brokers
 from pipeline.stream.defaults import MESSAGES_MAX
 from pipeline.stream.ledger import check_checkpoint
+from pipeline.stream.listing import Listed, Listing
+from sluice.object_store import is_url, shown_url
 
 TOPIC: Final = "kafka://"
+FIRST_READ: Final = 64
+"""Number of manifests that are read before Spark starts."""
 LANDED: Final = "landed"
 """Folder of a topic's files."""
+
+
+Place = Path | str
+"""A path of this machine, or a URL that Hadoop knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +29,8 @@ class StreamSettings:
     """Source and output of a stream.
 
     Attributes:
-        source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
-        out: the folder of the tables and of a topic's files; None: the tables are elsewhere.
+        source: a metering directory, its URL, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
+        out: the directory of the tables and of a topic's files; None: the tables are elsewhere.
         once: end when all present file sets have been read.
         properties: file of Kafka's client properties, for a topic; each worker reads it.
         messages_max: highest number of messages of a batch of a topic.
@@ -31,20 +38,25 @@ class StreamSettings:
     """
 
     source: str
-    checkpoint: Path
-    out: Path | None
+    checkpoint: Place
+    out: Place | None
     once: bool = False
     properties: Path | None = None
     messages_max: int = MESSAGES_MAX
     in_tables: bool = False
 
     @property
-    def directory(self) -> Path:
+    def directory(self) -> Place:
         """The metering directory: the source, or where the files of a topic land."""
         if not self.is_topic:
-            return Path(self.source).resolve()
-        assert self.out is not None
+            return self.source if is_url(self.source) else Path(self.source.removeprefix(FILE_SCHEME)).resolve()
+        assert isinstance(self.out, Path)
         return (self.out / LANDED).resolve()
+
+    @property
+    def directory_of_source(self) -> Place | None:
+        """The metering directory that is followed; None: the source is a topic."""
+        return None if self.is_topic else self.directory
 
     @property
     def is_topic(self) -> bool:
@@ -53,7 +65,7 @@ class StreamSettings:
 
 
 def check_settings(settings: StreamSettings) -> None:
-    """Check the settings before anything is started.
+    """Check what is on this machine before anything is started. Only Spark can check URLs.
 
     Raises:
         BadInputError: the source, the checkpoint or the output cannot be used.
@@ -61,19 +73,26 @@ def check_settings(settings: StreamSettings) -> None:
     """
     if settings.properties is not None and not settings.is_topic:
         raise BadInputError(f"--command-config {settings.properties}: is for a topic, and --from names a directory; leave it out")
-    if not settings.is_topic:
-        _check_source(settings)
-    check_directory(settings.checkpoint)
-    if settings.out is not None:
+    if isinstance(settings.directory_of_source, Path):
+        _check_source(settings.directory_of_source, once=settings.once)
+    if isinstance(settings.checkpoint, Path):
+        check_directory(settings.checkpoint)
+    if isinstance(settings.out, Path):
         check_directory(settings.out)
-        if not settings.in_tables:
+        if not settings.in_tables and isinstance(settings.checkpoint, Path):
             check_checkpoint(settings.out, settings.checkpoint)
     if settings.is_topic:
-        if settings.out is None:
-            raise BadInputError(
-                f"--from {settings.source}: files of a topic need a folder, and tables of a catalog have none; use --sink delta"
-            )
-        check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
+        _check_topic(settings)
+
+
+def check_listed(there: Listed) -> None:
+    """Check that `once` has something to read.
+
+    Raises:
+        IncompleteError: the directory has no manifest.
+    """
+    if not there.sizes:
+        raise IncompleteError(f"{there.directory}: contains no manifest, so no file set is finished; leave out --once to wait for them")
 
 
 def topic_of(source: str) -> tuple[str, str]:
@@ -88,16 +107,21 @@ def topic_of(source: str) -> tuple[str, str]:
     return servers, topic
 
 
-def _check_source(settings: StreamSettings) -> None:
-    directory = Path(settings.source)
-    if "://" in settings.source:
-        raise BadInputError(f"--from {settings.source}: only local directories and kafka://HOST:PORT/TOPIC can be followed")
+def _check_topic(settings: StreamSettings) -> None:
+    if settings.out is None:
+        raise BadInputError(
+            f"--from {settings.source}: files of a topic need a folder, and tables of a catalog have none; use --sink delta"
+        )
+    for option, place in (("--checkpoint", settings.checkpoint), ("--out", settings.out)):
+        if not isinstance(place, Path):
+            raise BadInputError(f"{option} {shown_url(place)}: a topic needs a path of this machine, where its files are put together")
+    check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
+
+
+def _check_source(directory: Path, *, once: bool) -> None:
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name a directory that `sluice run --metering` writes")
-    check_readable(directory / MANIFESTS)
-    if settings.once and not manifest_paths(directory):
-        raise IncompleteError(f"{directory}: contains no manifest, so no file set is finished; leave out --once to wait for them")
-    if settings.once:
-        find_manifests(directory)  # errors end the command before Spark starts and before anything is written
-    if not (directory / MANIFESTS).is_dir():
-        check_directory(directory / MANIFESTS)
+    there = Listing(directory).now()
+    if once:
+        check_listed(there)
+        there.read(sorted(there.sizes)[:FIRST_READ])  # an error ends the command before Spark starts and before anything is written

@@ -35,6 +35,7 @@ from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.shares import check_shares
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
+from quota.paced_schedule import BYTES_NS, HANDLER_TIME_NS
 
 REQUEST: Final = "Request"
 EVENTS_AT_ONCE: Final = 2**17
@@ -184,7 +185,8 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
     if rows.paced.any():
         take_recorded_waits(rows, decided)
-        check_schedules(rows, burst_ms, judged & rows.paced, asked.begins_run, findings)
+        unit_ns = HANDLER_TIME_NS if kind.sensor.is_request_time else BYTES_NS
+        check_schedules(rows, burst_ms, unit_ns, judged & rows.paced, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     if asked.traced is not None:

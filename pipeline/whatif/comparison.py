@@ -8,7 +8,7 @@ import msgspec
 from pipeline.text import counted, human_ms, human_rate, table_lines
 from pipeline.whatif.groups import Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
-from pipeline.whatif.pacing import PACED, pacing_of
+from pipeline.whatif.pacing import PACED, REQUEST, pacing_of
 from pipeline.whatif.run_outcome import CLOSED
 
 SHOWN: Final = 20
@@ -74,6 +74,9 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         else "",
         "a fetch waits for what it reserves, which is not recorded: its waits are a lower bound"
         if outcome.paced and group.quota_type == FETCH
+        else "",
+        "a request waits for the handler time that it reserves, which is not recorded: its waits are a lower bound"
+        if outcome.paced and group.quota_type == REQUEST
         else "",
     ]
     return Change(

@@ -10,17 +10,18 @@ from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.whatif.closed import Answer
 from quota.entity import UNLIMITED
 from quota.paced_costs import costs_ns, leads_before_ns
-from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns, ms_after
+from quota.paced_schedule import BYTES_NS, HANDLER_TIME_NS, MS_NS, PacedSchedule, cost_ns, ms_after
 from quota.throttle import INT32_MAX
 
 PACED: Final = "paced"
 WINDOW: Final = "window"
-PACED_TYPES: Final = ("Produce", "Fetch")
+REQUEST: Final = "Request"
+PACED_TYPES: Final = ("Produce", "Fetch", REQUEST)
 _REACH_NS_MAX: Final = 2.0**62
 
 
 class Pacing(msgspec.Struct, frozen=True):
-    """How groups of produced and fetched bytes are enforced in a what-if.
+    """How groups of produced bytes, fetched bytes and request time are enforced in a what-if.
 
     Attributes:
         choice: PACED or WINDOW for all of them; None: each as recorded.
@@ -35,12 +36,17 @@ class Pacing(msgspec.Struct, frozen=True):
         return quota_type in PACED_TYPES and (recorded if self.choice is None else self.choice == PACED)
 
 
+def unit_of(quota_type: str) -> int:
+    """Return the `unit_ns` of `cost_ns` for a quota type."""
+    return HANDLER_TIME_NS if quota_type == REQUEST else BYTES_NS
+
+
 def pacing_of(quota_type: str, *, paced: bool) -> str:
     """Return the name of a group's pacing; empty for quota types that have none."""
     return "" if quota_type not in PACED_TYPES else PACED if paced else WINDOW
 
 
-def schedule_waits(came_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, burst_ms: int) -> Ints:
+def schedule_waits(came_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, burst_ms: int, unit_ns: int = BYTES_NS) -> Ints:
     """Return the wait in ms of every request of one group, at most 2^31 - 1.
 
     A request waits until the schedule is at most the burst ahead of the clock, in whole ms. While one waits, the schedule is ahead of the
@@ -49,15 +55,16 @@ def schedule_waits(came_ms: Ints, value: Ints, checked: Flags, bound: Floats | f
 
     Args:
         came_ms: when each request came; ascending.
-        value: bytes of each; negative for bytes that are taken back.
+        value: bytes, or nanoseconds of handler time, of each; negative for bytes that are taken back.
         checked: False for requests that pass whatever the schedule is. They are charged, as in the proxy.
-        bound: bytes per second, of all or of each.
+        bound: bytes per second, or percent of one thread, of all or of each.
+        unit_ns: as in `cost_ns`.
     """
     if not len(came_ms):
         return np.zeros(0, np.int64)
     times_ns = (came_ms - came_ms[0]) * MS_NS
     bounds = np.broadcast_to(np.asarray(bound, np.float64), (len(value),))
-    costs = np.sign(value) * costs_ns(np.abs(value), np.where(bounds >= UNLIMITED, np.inf, bounds))
+    costs = np.sign(value) * costs_ns(np.abs(value), np.where(bounds >= UNLIMITED, np.inf, bounds), unit_ns)
     is_far = float(np.abs(costs).sum(dtype=np.float64)) + float(times_ns[-1]) >= _REACH_NS_MAX
     leads = _leads_one_by_one(times_ns, costs) if is_far else leads_before_ns(times_ns, costs, 0)
     waits_ms = -(-np.maximum(leads - burst_ms * MS_NS, 0) // MS_NS)
@@ -74,7 +81,9 @@ def _leads_one_by_one(times_ns: Ints, costs: Ints) -> Ints:
     return np.array(leads, np.int64)
 
 
-def schedule_under(bound: float | Floats, burst_ms: int, value: Ints, checked: Flags) -> Callable[[int, int], Answer]:
+def schedule_under(
+    bound: float | Floats, burst_ms: int, value: Ints, checked: Flags, unit_ns: int = BYTES_NS
+) -> Callable[[int, int], Answer]:
     """Return the function `decide` for `play`: a schedule with this bound, or with the bound of each request."""
     schedule, amounts, is_checked = PacedSchedule(burst_ms * MS_NS), value.tolist(), checked.tolist()
     bounds = [bound] * len(amounts) if isinstance(bound, float) else bound.tolist()
@@ -82,7 +91,7 @@ def schedule_under(bound: float | Floats, burst_ms: int, value: Ints, checked: F
     def decide(event: int, now_ms: int) -> Answer:
         now_ns, amount = now_ms * MS_NS, amounts[event]
         wait_ms = min(ms_after(schedule.wait_ns(now_ns)), INT32_MAX) if is_checked[event] else 0
-        cost = 0 if bounds[event] >= UNLIMITED else cost_ns(abs(amount), bounds[event])
+        cost = 0 if bounds[event] >= UNLIMITED else cost_ns(abs(amount), bounds[event], unit_ns)
         schedule.charge(cost if amount >= 0 else -cost, now_ns)
         return wait_ms, True
 

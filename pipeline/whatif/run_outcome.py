@@ -13,7 +13,7 @@ from pipeline.whatif.events import Events, read_events
 from pipeline.whatif.file_set_outcome import measure_of
 from pipeline.whatif.groups import Group, GroupAssignment, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
-from pipeline.whatif.pacing import Pacing, schedule_under, schedule_waits
+from pipeline.whatif.pacing import Pacing, schedule_under, schedule_waits, unit_of
 from pipeline.whatif.regroup import replay
 from quota.paced_schedule import BURST_MS
 
@@ -81,9 +81,10 @@ def _outcome(
     )
     bounds = events.bound[at] if bound is None else bound
     assert pacing.burst_ms is not None
+    unit_ns = unit_of(group.quota_type)
     if mode != CLOSED:
         waits_ms = (
-            schedule_waits(ts_ms, value, checked, bounds, pacing.burst_ms)
+            schedule_waits(ts_ms, value, checked, bounds, pacing.burst_ms, unit_ns)
             if outcome.paced
             else replay(ts_ms, value, checked, bounds, measure)
         )
@@ -92,7 +93,9 @@ def _outcome(
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # without connections, each recorded group counts as one connection
     lines = np.where(own, lines, -1 - np.arange(len(lines)))  # other processes' usage keeps its recorded times
-    decide = schedule_under(bounds, pacing.burst_ms, value, checked) if outcome.paced else sensor_under(bounds, measure, value, checked)
+    decide = (
+        schedule_under(bounds, pacing.burst_ms, value, checked, unit_ns) if outcome.paced else sensor_under(bounds, measure, value, checked)
+    )
     elsewhere = int(value[~own].sum())
     waited_ms = events.waited_ms[at]
     played = play(

@@ -28,7 +28,7 @@ TARGET_REMEDY: Final = "write all, group:NAME, entity:user=NAME, entity:client-i
 
 
 class Pacing(Enum):
-    """How produced and fetched bytes are enforced."""
+    """How produced bytes, fetched bytes and request time are enforced."""
 
     WINDOW = "window"  # by the rate in Kafka's window
     PACED = "paced"  # by a schedule

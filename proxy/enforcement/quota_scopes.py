@@ -13,7 +13,8 @@ from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories, GroupF
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.factory import PacedMaker
 from proxy.enforcement.paced.manager import OnLead, OnRescaled, PaceableManager, Replaced
-from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
+from proxy.enforcement.paced.request_manager import PaceableRequestManager
+from proxy.enforcement.quota_scope import EnforcedManager, EnforcedRequestManager, QuotaScope
 from proxy.telemetry import log
 from quota.callbacks.callback import ClientQuotaCallback
 from quota.callbacks.cluster import Cluster
@@ -292,12 +293,16 @@ class QuotaScopes:
     def _make(self, label: str, node_id: int | None) -> QuotaScope:
         callback = self._make_callback(node_id)
         factory = self._factories.of_scope(label)
+        make_timed = factory.maker(ClientQuotaType.REQUEST)
+        make_request_manager: Callable[..., EnforcedRequestManager] = ClientRequestQuotaManager
+        if isinstance(make_timed, PacedMaker):
+            make_request_manager = PaceableRequestManager
         scope = QuotaScope(
             label,
             self._make_manager(ClientQuotaType.PRODUCE, callback, factory),
             self._make_manager(ClientQuotaType.FETCH, callback, factory),
-            ClientRequestQuotaManager(
-                factory.maker(ClientQuotaType.REQUEST),
+            make_request_manager(
+                make_timed,
                 num_samples=self._windows.num_samples,
                 window_ms=self._windows.window_ms,
                 callback=callback,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from struct import pack_into
 from typing import Any, Final, NamedTuple, Protocol
 
-from metering_format.event_kinds import NOTE, RECORD, SKIPPED, UNCHECKED
+from metering_format.event_kinds import EXCUSED_MS, NOTE, RECORD, SKIPPED, UNCHECKED
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch, Fact
@@ -206,6 +206,12 @@ class Meter:
         if group.parent is not None:
             self.admitted(group.parent, value, waited_ms, now_ms, conn_id, api_index)
         self._note(group, value, waited_ms, waited_ms, now_ms, conn_id, api_index, RECORD)
+
+    def excused(self, group: EnforcedGroup, value: int, waited_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Record a checked record of `value` that passed after `waited_ms`, before its time, since it keeps a group membership."""
+        if group.parent is not None:
+            self.excused(group.parent, value, waited_ms, now_ms, conn_id, api_index)
+        self._note(group, value, waited_ms, EXCUSED_MS, now_ms, conn_id, api_index, RECORD)
 
     def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Record two or more checked records of `values`, all above 0 and below 2^31, without a delay.

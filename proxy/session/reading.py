@@ -94,7 +94,7 @@ class Reading:
         requests, pending, throttle = self._requests, self._requests.pending, self._throttle
         step.is_throttled = throttle.active or now_ms < throttle.read_off_until_ms
         if now_ms < throttle.read_off_until_ms and not requests.ungated and not throttle.logging_in:
-            self._fetch_admission.leave_queue()
+            self._fetch_admission.stop_waiting()
             step.wake_at_ms = throttle.read_off_until_ms
             if not (throttle.unanswered and requests.in_frame):  # else no response can be held: the frame itself has to arrive whole
                 step.pause = THROTTLE

@@ -29,6 +29,7 @@ PACED_PRODUCE = 9
 PACED_FETCH = 10
 PACED_NO_ACK = 11
 PACED_ANSWER = 12  # the response to a Produce that announces how long the schedule lets nothing pass
+PACED_PASS = 13  # a request without a byte quota; its group of request time may have a schedule
 
 # What to do with the response before it is sent.
 AS_IT_IS = 0
@@ -150,6 +151,8 @@ class RequestContext:
             found = RequestContext(self.api, self.client, kind, self.rewrite, self.prefix, self.work, self.cell, self.broker)
             found.max_bytes, found.max_bytes_at, found.min_bytes, found.min_bytes_at = self._fetch_fields
             found.may_inherit = self.may_inherit
+            found.is_remembered, found.prefix, found.size_min = self.is_remembered, self.prefix, self.size_min
+            found.head_bytes = self.head_bytes
             answers[kind] = found
         return found
 

@@ -50,7 +50,7 @@ class SessionSettings:
         self.shadows = False
         """Whether the brokers enforce the quotas too, so that their throttle times are compared."""
         self.paces = False
-        """Whether the groups of produced and fetched bytes have schedules."""
+        """Whether groups of bytes or of request time may have schedules."""
         self.answers_quotas = False
         """Whether Sluice answers requests about quotas; otherwise the broker does."""
         self.heads_met = HeaderCache()

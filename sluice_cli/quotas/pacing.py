@@ -1,4 +1,4 @@
-"""`sluice quotas pacing`: whether bytes are enforced by Kafka's window or by a schedule; for all, a declared group or an entity."""
+"""`sluice quotas pacing`: whether Kafka's window or a schedule enforces bytes and request time; for all, a declared group or an entity."""
 
 from __future__ import annotations
 

@@ -202,6 +202,8 @@ class ProxyFixture:
         connections = max(1, self.connections_max)
         if said.paced:
             in_time = said.bound * (self.loop.now_ms - self._began_ms + BURST_MS) / 1_000  # exact for whole bytes
+            if said.goal == "request":
+                return ESTIMATE * (in_time + self._once_paced(largest, elapsed_s))
             return in_time + self._once_paced(largest, elapsed_s) + self._sessions_ended() * SESSION_BYTES
         cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
         k = connections * largest / said.bound
@@ -212,14 +214,18 @@ class ProxyFixture:
         return inexact * (said.bound * ceiling(k, cap_s) * (elapsed_s + WINDOW_S) + once) + self._sessions_ended() * SESSION_BYTES
 
     def _once_paced(self, largest: float, elapsed_s: float) -> float:
-        """Return the bytes beyond bound and burst that a schedule lets pass: one request, and one more in 25 s before its time.
+        """Return the units beyond bound and burst that a schedule lets pass: one request, and one more in 25 s before its time.
 
-        Each further worker may pass one request before it knows of that of another one.
+        A request that keeps a group membership passes before its time once in a second on each connection. Each further worker may pass
+        one request before it knows of that of another one.
         """
         age_s = AGE_MAX_MS / 1_000
         if self.circumstances.goal == "fetch":  # `max_bytes` does not count the header of a response
             largest += HEADER_BYTES * max(1, self.connections_max)
-        return self.circumstances.workers * largest + math.floor(elapsed_s / age_s) * min(largest, age_s * self.circumstances.bound)
+        once = largest * self.circumstances.workers
+        if self.circumstances.goal == "request":
+            once = largest = largest * (1 + max(1, self.connections_max) * (math.floor(elapsed_s) + 1))
+        return once + math.floor(elapsed_s / age_s) * min(largest, age_s * self.circumstances.bound)
 
     def _largest(self) -> float:
         goal = self.circumstances.goal

@@ -28,7 +28,7 @@ WANTED = {
     "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
     "newcomer": ("produce_as_new", "produce_as_new", "produce"),
 }
-GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer", "paced_produce", "paced_fetch")
+GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer", "paced_produce", "paced_fetch", "paced_request")
 PACED = "paced_"
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
@@ -107,7 +107,7 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         metadata_bytes=st.just(0),
         answer_items=st.just(0),
         paced=st.just(paced),
-        workers=st.sampled_from((1, 2)) if paced else st.just(1),
+        workers=st.sampled_from((1, 2)) if paced and is_bytes else st.just(1),
     )
 
 

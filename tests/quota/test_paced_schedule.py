@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
-from quota.paced_schedule import ENDLESS_NS, SECOND_NS, PacedSchedule, cost_ns, rescaled_ns
+from quota.paced_schedule import BYTES_NS, ENDLESS_NS, HANDLER_TIME_NS, SECOND_NS, PacedSchedule, cost_ns, rescaled_ns
 
 BOUNDS = st.one_of(st.floats(2.0, 1e9), st.sampled_from([3.0, 7.5, 1e6, 2e6]))
 AMOUNTS = st.integers(0, 2**31 - 1)
@@ -44,11 +44,19 @@ def test_cost_is_exact(amount: int, bound: float) -> None:
     assert 0 <= cost_ns(amount, bound) - exact < 1
 
 
+@given(handler_ns=AMOUNTS, percent=st.floats(1e-3, 1e4))
+def test_the_cost_of_handler_time_is_exact(handler_ns: int, percent: float) -> None:
+    """The cost of handler time is the smallest whole number of nanoseconds in which that percentage of one thread has it."""
+    exact = Fraction(handler_ns) / (Fraction(percent) / 100)
+    assert 0 <= cost_ns(handler_ns, percent, HANDLER_TIME_NS) - exact < 1
+
+
+@pytest.mark.parametrize("unit_ns", [BYTES_NS, HANDLER_TIME_NS])
 @given(pairs=st.lists(st.tuples(st.one_of(AMOUNTS, st.integers(2**31, 2**40)), st.one_of(BOUNDS, st.floats(1e-3, 2.0))), max_size=20))
-def test_many_costs_are_those_of_one_by_one(pairs: list[tuple[int, float]]) -> None:
+def test_many_costs_are_those_of_one_by_one(unit_ns: int, pairs: list[tuple[int, float]]) -> None:
     """Costs that are computed together equal costs that are computed one by one."""
     amounts, bounds = np.array([amount for amount, _ in pairs], np.int64), np.array([bound for _, bound in pairs], np.float64)
-    assert costs_ns(amounts, bounds).tolist() == [cost_ns(*pair) for pair in pairs]
+    assert costs_ns(amounts, bounds, unit_ns).tolist() == [cost_ns(*pair, unit_ns) for pair in pairs]
 
 
 @settings(max_examples=200)

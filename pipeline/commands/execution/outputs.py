@@ -9,7 +9,7 @@ import click
 from pipeline.commands.execution.exit_codes import BAD_INPUT
 from pipeline.errors import BadInputError
 from pipeline.storage.paths import path_of
-from sluice.object_store import SCHEMES
+from sluice.object_store import SCHEMES, is_url
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -22,6 +22,9 @@ class RefusedPathError(click.ClickException):
     def show(self, file: Any = None) -> None:
         """Print the message in the form that other errors have."""
         click.echo(f"sluice: {self.message}", file=file, err=file is None)
+
+
+_LOCAL: Final = "write a path of this machine and copy from there, or put ./ before a folder of that name"
 
 
 class OutputPath(click.Path):
@@ -52,12 +55,31 @@ class OutputPath(click.Path):
 
     @property
     def _refusal(self) -> str:
-        remedy = "write a path of this machine and copy from there, or put ./ before a folder of that name"
         if self._stores:
-            return f"is a URL of no object store; write s3://BUCKET/PATH, gs:// or abfs://, or {remedy}"
-        return f"is a URL, and files are written to local paths only; {remedy}"
+            return f"is a URL of no object store; write s3://BUCKET/PATH, gs:// or abfs://, or {_LOCAL}"
+        return f"is a URL, and files are written to local paths only; {_LOCAL}"
+
+
+class SparkOutputPath(OutputPath):
+    """An output of a command that always runs on Spark: a path of this machine, or the text of a URL that Hadoop knows.
+
+    Raises, when the command line is read:
+        RefusedPathError: the value is a URL without a host, or of this machine.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(stores=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value as a path, or as the URL that it is."""
+        return value if isinstance(value, str) and is_url(value) else super().convert(value, param, ctx)
+
+    @property
+    def _refusal(self) -> str:
+        return f"is no URL of another file system; write s3a://BUCKET/PATH, hdfs://HOST/PATH or another one that Hadoop knows, or {_LOCAL}"
 
 
 OUTPUT: Final = OutputPath(stores=True)
 LOCAL_OUTPUT: Final = OutputPath(stores=False)
-"""Of a command that Spark writes for."""
+"""Of an archive."""
+SPARK_OUTPUT: Final = SparkOutputPath()

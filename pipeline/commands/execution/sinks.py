@@ -12,10 +12,11 @@ import click
 
 from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, chosen_catalog
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.outputs import OUTPUT, OutputPath
+from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
-from pipeline.storage.paths import AnyPath, StorePath, text_of
+from pipeline.storage.paths import AnyPath, StorePath, read_if_there, text_of
+from sluice.object_store import is_url, shown_url
 
 if TYPE_CHECKING:
     from pipeline.builds.publishing import BuildStore, BuildTables
@@ -65,12 +66,12 @@ class Sink:
 
     Attributes:
         kind: one of `SINKS`.
-        out: the directory; None: the tables are in a catalog.
+        out: the directory; for a command that always runs on Spark perhaps a URL as text; None: the tables are in a catalog.
         catalog, namespace: of Iceberg tables.
     """
 
     kind: str
-    out: AnyPath | None
+    out: AnyPath | str | None
     catalog: CatalogChoice
     namespace: str
 
@@ -150,8 +151,11 @@ class Sink:
 
         if self.kind == DELTA:
             assert self.out is not None
-            self._refuse_files(self.out)
-            return Delta(text_of(self.out).replace("s3://", "s3a://", 1), str(self.out))
+            from pipeline.spark.hadoop_files import hadoop_path, hadoop_url
+
+            self._refuse_files(hadoop_path(spark, self.out) if isinstance(self.out, str) else self.out)
+            place = self.out if isinstance(self.out, str) else text_of(self.out)
+            return Delta(hadoop_url(place), shown_url(place) if is_url(place) else str(self.out))
         name, setting = self.catalog.name, f"spark.sql.catalog.{self.catalog.name}"
         if spark.conf.get(setting, None) is None:
             remedy = f"--conf {setting}=org.apache.iceberg.spark.SparkCatalog and --conf {setting}.type=rest|hive|... with its settings"
@@ -168,7 +172,7 @@ class Sink:
         return IcebergStore(opened, identifier_of("--namespace", self.namespace))
 
     def _delta(self) -> "BuildStore":
-        assert self.out is not None
+        assert not isinstance(self.out, str | None)
         if importlib.util.find_spec("deltalake") is None:
             remedy = f'run `pip install "{DELTA_REQUIREMENT}"` where Sluice is installed'
             raise BadInputError(f"--sink {DELTA}: needs deltalake (the extra `delta`), which is not installed; {remedy}")
@@ -180,11 +184,11 @@ class Sink:
     def _refuse_files(self, out: AnyPath) -> None:
         from pipeline.rollup.ledger import NAME
 
-        if (out / NAME).is_file():
+        if read_if_there(out / NAME) is not None:
             raise BadInputError(f"--out {out}: has the tables of --sink {PARQUET}; name another directory")
 
 
-def sink_options(about: str, place: OutputPath = OUTPUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def sink_options(about: str, place: click.Path = OUTPUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line.
 
     Args:
@@ -194,13 +198,13 @@ def sink_options(about: str, place: OutputPath = OUTPUT) -> Callable[[Callable[.
     return functools.partial(_with_sink, about, place)
 
 
-def _with_sink(about: str, place: OutputPath, function: Callable[..., None]) -> Callable[..., None]:
+def _with_sink(about: str, place: click.Path, function: Callable[..., None]) -> Callable[..., None]:
 
     @clear_errors
     @functools.wraps(function)
     def command(
         *arguments: Any,
-        out: AnyPath | None,
+        out: AnyPath | str | None,
         kind: str,
         catalog: str | None,
         properties: Sequence[str],

@@ -1,4 +1,7 @@
-"""The output of a stream in a folder: a directory for each batch in each table, and a marker that is written last."""
+"""The output of a stream in a directory: a directory for each batch in each table, and a marker that is written last.
+
+The directory is one that all workers mount at the same path, or a URL that Hadoop knows.
+"""
 
 from __future__ import annotations
 
@@ -6,45 +9,55 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metering_format.manifest import Manifest
+from pipeline.errors import IncompleteError
 from pipeline.files import check_directory
-from pipeline.spark.written import url_of, write_rows
+from pipeline.manifest import FoundManifest
+from pipeline.spark.written import url_of, write_rows, write_rows_to_url
+from pipeline.storage.paths import AnyPath, StorePath, read_if_there
 from pipeline.stream import judged as verdicts
 from pipeline.stream import ledger
 from pipeline.stream.judged import Judged
+from pipeline.stream.ledger import Marker
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
 
 
 class FolderOutput:
-    """A `StreamOutput`: the folder `out`, which all workers mount at the same path."""
+    """A `StreamOutput`: the directory `out`."""
 
-    def __init__(self, spark: Any, out: Path) -> None:
+    def __init__(self, spark: Any, out: AnyPath) -> None:
         self._spark, self._out = spark, out
+        self._markers: dict[int, Marker] = {}
 
-    def check(self, checkpoint: Path) -> None:
-        """Check the folder and the checkpoint."""
-        check_directory(self._out)
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return ledger.name_of(self._out)
+
+    def check(self, checkpoint: AnyPath) -> None:
+        """Check the directory and the checkpoint, and read the markers."""
+        if isinstance(self._out, Path):
+            check_directory(self._out)
         ledger.check_checkpoint(self._out, checkpoint)
+        self._markers = ledger.read_markers(self._out)
 
     def claim(self, query_id: str) -> None:
         """Note the query."""
         ledger.claim(self._out, query_id)
 
-    def batch_ids(self) -> list[int]:
-        """Return the batches that have a marker."""
-        return ledger.batch_ids(self._out)
-
-    def file_sets_before(self, batch_id: int) -> set[str]:
+    def landed(self) -> Mapping[int, Mapping[str, Manifest | None]]:
         """Return the file sets of markers."""
-        return ledger.file_sets_before(self._out, batch_id)
+        return {batch_id: marker.file_sets() for batch_id, marker in self._markers.items()}
 
     def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
         """Return the divergences of markers."""
-        return ledger.divergences_of(self._out, batches)
+        return ledger.divergences_of(self._markers, batches)
 
     def divergences_before(self) -> int:
         """Return the number that the last call reported."""
-        return ledger.divergences_before(self._out)
+        before = ledger.reported_before(self._out)
+        return self.divergences_of(self._markers)[0] if before is None else before
 
     def put_reported(self, divergences: int) -> None:
         """Note the number."""
@@ -52,18 +65,23 @@ class FolderOutput:
 
     def judged_so_far(self) -> tuple[list[Judged], list[int]]:
         """Return the verdicts of all batches."""
-        return verdicts.judged_so_far(self._out)
+        return verdicts.judged_so_far(self._out, self._markers)
 
     def hold(self, table: str, rows: Any, batch_id: int) -> tuple[int, Any]:
         """Write the directory of a batch; without its marker it does not count."""
-        place = Path(table, ledger.batch_name(batch_id))
-        number = write_rows(rows.coalesce(1), self._out, place, mode="overwrite")
+        frame, place = rows.coalesce(1), Path(table, ledger.batch_name(batch_id))
+        if isinstance(self._out, StorePath):
+            url = (self._out / place).location
+            return write_rows_to_url(frame, url), self._spark.read.parquet(url)
+        number = write_rows(frame, self._out, place, mode="overwrite")
         return number, self._spark.read.parquet(url_of((self._out / place).resolve()))
 
-    def publish(self, batch_id: int, file_sets: Mapping[str, str], written: Written, judged: Sequence[Judged]) -> None:
+    def publish(self, batch_id: int, found: Sequence[FoundManifest], written: Written, judged: Sequence[Judged]) -> None:
         """Write verdicts and marker."""
+        if read_if_there(ledger.marker_path(self._out, batch_id)) is not None:
+            raise IncompleteError(f"--out {self._out}: another stream has written batch {batch_id} meanwhile; run one stream at a time")
         verdicts.put_judged(self._out, batch_id, judged)
-        ledger.put_marker(self._out, batch_id, file_sets, written)
+        self._markers[batch_id] = ledger.put_marker(self._out, batch_id, found, written)
 
     def discard(self) -> None:
         """Leave the directories: a repeated batch replaces them."""

@@ -34,6 +34,7 @@ def messages(spark: Any, settings: StreamSettings) -> Any:
     Raises:
         BadInputError: the checkpoint belongs to a source that cannot read the topic.
     """
+    assert isinstance(settings.checkpoint, Path)
     began_with = source_of(settings.checkpoint)
     if began_with == NAME or (began_with is None and settings.properties is not None):
         return _in_python(spark, settings)

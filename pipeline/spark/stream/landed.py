@@ -1,24 +1,20 @@
 """The tables that a stream writes: verdicts of file sets, decisions and usage by second."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
-from pipeline.file_set import runs_of
-from pipeline.manifest import check_undamaged, find_manifests, problems_of
-from pipeline.parquet.checks import check_columns
 from pipeline.spark.schemas import declared
-from pipeline.spark.validation.partial_sums import Source, sums_of
-from pipeline.spark.validation.validate import judge_some
-from pipeline.spark.written import url_of
+from pipeline.spark.stream.source import StreamSource
+from pipeline.spark.validation.partial_sums import Source
 from pipeline.stream.judged import Judged
 from pipeline.stream.output import StreamOutput
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
 from pipeline.validation.file_set_verdict import FileSetVerdict
+from pipeline.validation.warm_up import Work
 
 VERDICTS: Final = (
     "run_id string, proxy_id string, stem string, first_seq long, last_seq long, "
@@ -31,29 +27,34 @@ USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
 def write_batch(
-    spark: Any, directory: Path, manifests: Sequence[Manifest], output: StreamOutput, batch_id: int
+    spark: Any, source: StreamSource, works: Sequence[Work], output: StreamOutput, batch_id: int
 ) -> tuple[Written, list[Judged]]:
     """Judge file sets, and make their rows ready in the output; return the verdicts, too.
+
+    Args:
+        spark: the session.
+        source: the metering directory.
+        works: the file sets of the batch, each after the earlier ones that can affect it.
+        output: where the rows go.
+        batch_id: number of the batch.
 
     Raises:
         IncompleteError: a file is missing or has changed (where something diverges, also an earlier file), or rows differ from the sums in
             their manifests.
     """
-    written = Written(len(manifests))
-    if not manifests:
+    written = Written(len(works))
+    if not works:
         return written, []
-    problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
-    if problems:
-        raise IncompleteError(problems[0])
-    check_columns(directory, manifests)
-    verdicts = _verdicts(spark, directory, manifests)
+    verdicts, manifests = source.judge(works, every_byte=True), [work[-1] for work in works]
+    blamed = {one.file_set: one for work, (_, verdict) in zip(works, verdicts, strict=True) if verdict.findings.total for one in work}
+    source.check_undamaged(list(blamed.values()))
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
     written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
     written.findings = [found for pair in verdicts for found in _divergences(*pair)]
     frames = {
         "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
-        DECISIONS: _decisions(spark, directory, manifests),
-        USAGE: _usage(spark, directory, manifests),
+        DECISIONS: _decisions(spark, source, manifests),
+        USAGE: _usage(spark, source, manifests),
     }
     held: dict[str, Any] = {}
     for name, frame in frames.items():
@@ -61,14 +62,6 @@ def write_batch(
             written.rows[name], held[name] = output.hold(name, frame, batch_id)
     _check_sums(manifests, held)
     return written, [Judged(*pair) for pair in verdicts]
-
-
-def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
-    runs = runs_of(directory, find_manifests(directory))
-    judged = judge_some(spark, directory, runs, {manifest.file_set for manifest in manifests})
-    blamed = {one.file_set: one for work, verdict in judged if verdict.findings.total for one in work}
-    check_undamaged(directory, list(blamed.values()))
-    return [(work[-1], verdict) for work, verdict in judged]
 
 
 def _verdict_row(manifest: Manifest, verdict: FileSetVerdict) -> tuple[Any, ...]:
@@ -84,32 +77,27 @@ def _divergences(manifest: Manifest, verdict: FileSetVerdict) -> list[Divergence
     return [Divergence(key, verdict.names.get(finding.group_ref), finding) for finding in found]
 
 
-def _paths(directory: Path, manifests: Sequence[Manifest], table: str) -> list[str]:
-    return [url_of(directory / entry.path) for manifest in manifests for entry in manifest.files if entry.table == table]
+def _paths(manifests: Sequence[Manifest], table: str) -> list[str]:
+    return [entry.path for manifest in manifests for entry in manifest.files if entry.table == table]
 
 
-def _read(spark: Any, directory: Path, manifests: Sequence[Manifest], table: str) -> Any:
-    paths = _paths(directory, manifests, table)
-    return spark.read.schema(declared(table)).parquet(*paths) if paths else None
+def _read(spark: Any, source: StreamSource, manifests: Sequence[Manifest], table: str) -> Any:
+    urls = [source.url(path) for path in _paths(manifests, table)]
+    return spark.read.schema(declared(table)).parquet(*urls) if urls else None
 
 
-def _decisions(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
-    samples = [
-        Source(str(directory / entry.path), manifest.run_id, manifest.proxy_id)
-        for manifest in manifests
-        for entry in manifest.files
-        if entry.table == "samples"
-    ]
+def _decisions(spark: Any, source: StreamSource, manifests: Sequence[Manifest]) -> Any:
+    samples = [Source(path, manifest.run_id, manifest.proxy_id) for manifest in manifests for path in _paths([manifest], "samples")]
     if not samples:
         return None
-    groups = _read(spark, directory, manifests, "dim_group")
+    groups = _read(spark, source, manifests, "dim_group")
     key = ["run_id", "proxy_id", "group_ref"]
     names = groups.select(*key, "quota_type", "scope", "node_id", "tag_user", "tag_client_id", "tag_ip").dropDuplicates(key)
-    return sums_of(spark, samples, SECOND_MS).withColumnRenamed("start_ms", "second_ms").join(names, key)
+    return source.sums(samples, SECOND_MS).withColumnRenamed("start_ms", "second_ms").join(names, key)
 
 
-def _usage(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
-    usage, clients = _read(spark, directory, manifests, "usage"), _read(spark, directory, manifests, "dim_client")
+def _usage(spark: Any, source: StreamSource, manifests: Sequence[Manifest]) -> Any:
+    usage, clients = _read(spark, source, manifests, "usage"), _read(spark, source, manifests, "dim_client")
     if usage is None or clients is None:
         return None
     key = ["run_id", "client_ref"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import msgspec
@@ -16,11 +16,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
+from pipeline.manifest import FoundManifest
 from pipeline.spark.builds.formats import Format
 from pipeline.spark.builds.store import errors_of_tables, make_table
+from pipeline.storage.paths import AnyPath
+from pipeline.stream.checkpoint import output_of, query_of
 from pipeline.stream.judged import Judged
-from pipeline.stream.ledger import query_of
 from pipeline.stream.result import FINDINGS_MAX, Written
 from pipeline.validation.divergence import Divergence
 
@@ -35,7 +38,7 @@ _SCHEMA: Final = (
 class _Batch(msgspec.Struct):
     """A batch that counts."""
 
-    file_sets: set[str]
+    file_sets: dict[str, Manifest | None]
     divergences: int
     findings: list[Divergence]
     judged: list[Judged]
@@ -66,14 +69,19 @@ class TableOutput:
             return
         findings = msgspec.json.decode(row["findings"], type=list[Divergence])
         judged = msgspec.json.decode(row["judged"], type=list[Judged])
-        self._batches[row["batch_id"]] = _Batch(set(row["file_sets"]), row["divergences"], findings, judged)
+        self._batches[row["batch_id"]] = _Batch(_file_sets_of(row["file_sets"], judged), row["divergences"], findings, judged)
 
-    def check(self, checkpoint: Path) -> None:
+    @property
+    def name(self) -> str:
+        """The namespace or directory."""
+        return self._tables.name
+
+    def check(self, checkpoint: AnyPath) -> None:
         """Compare the query of the batches with that of the checkpoint."""
         ours = query_of(checkpoint)
         if self._query is not None and self._query != ours:
             raise BadInputError(f"{self._tables.name}: written with another checkpoint than {checkpoint}; name that one, or empty tables")
-        if self._query is None and ours is not None:
+        if self._query is None and ours is not None and output_of(checkpoint) != self.name:
             raise BadInputError(
                 f"--checkpoint {checkpoint}: has been used for another output than {self._tables.name}; name an empty directory"
             )
@@ -82,13 +90,9 @@ class TableOutput:
         """Remember the query, which the rows of `batches` have."""
         self._query = query_id
 
-    def batch_ids(self) -> list[int]:
-        """Return the batches of `batches`."""
-        return sorted(self._batches)
-
-    def file_sets_before(self, batch_id: int) -> set[str]:
-        """Return their file sets."""
-        return {path for number, batch in self._batches.items() if number < batch_id for path in batch.file_sets}
+    def landed(self) -> Mapping[int, Mapping[str, Manifest | None]]:
+        """Return the file sets of `batches`."""
+        return {batch_id: batch.file_sets for batch_id, batch in self._batches.items()}
 
     def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
         """Return their divergences."""
@@ -100,7 +104,7 @@ class TableOutput:
 
     def divergences_before(self) -> int:
         """Return the number of the newest row without a batch."""
-        return self.divergences_of(self.batch_ids())[0] if self._reported is None else self._reported[1]
+        return self.divergences_of(self._batches)[0] if self._reported is None else self._reported[1]
 
     def put_reported(self, divergences: int) -> None:
         """Add a row without a batch, if the number is another one."""
@@ -111,7 +115,7 @@ class TableOutput:
 
     def judged_so_far(self) -> tuple[list[Judged], list[int]]:
         """Return the verdicts of all batches."""
-        return [one for number in self.batch_ids() for one in self._batches[number].judged], []
+        return [one for _, batch in sorted(self._batches.items()) for one in batch.judged], []
 
     def hold(self, table: str, rows: DataFrame, batch_id: int) -> tuple[int, DataFrame]:
         """Compute the rows. They are written when their sums are those of the manifests."""
@@ -119,19 +123,19 @@ class TableOutput:
         self._held[table] = held
         return held.count(), held
 
-    def publish(self, batch_id: int, file_sets: Mapping[str, str], written: Written, judged: Sequence[Judged]) -> None:
+    def publish(self, batch_id: int, found: Sequence[FoundManifest], written: Written, judged: Sequence[Judged]) -> None:
         """Write the rows that the tables do not have from an earlier attempt, and `batches` last."""
         assert self._query is not None
         findings = written.findings[:FINDINGS_MAX]
         texts = [msgspec.json.encode(what).decode() for what in (findings, judged)]
         numbers = (self._query, batch_id, time.time_ns() // 1_000_000)
-        row = (*numbers, list(file_sets), list(file_sets.values()), written.divergences, *texts)
+        row = (*numbers, [one.path for one in found], [one.sha256 for one in found], written.divergences, *texts)
         with self._errors():
             for table, rows in self._held.items():
                 make_table(self._spark, self._tables, table, rows.schema)
                 self._tables.append_once(self._spark, table, rows, (self._query, batch_id))
             self._tables.append_once(self._spark, BATCHES, self._spark.createDataFrame([row], _SCHEMA), (self._query, batch_id))
-        self._batches[batch_id] = _Batch(set(file_sets), written.divergences, findings, list(judged))
+        self._batches[batch_id] = _Batch({one.path: one.manifest for one in found}, written.divergences, findings, list(judged))
 
     def discard(self) -> None:
         """Release the computed rows."""
@@ -141,3 +145,16 @@ class TableOutput:
 
     def _errors(self) -> Any:
         return errors_of_tables(self._spark, self._tables)
+
+
+def _file_sets_of(paths: Sequence[str], judged: Sequence[Judged]) -> dict[str, Manifest | None]:
+    """Return the manifest of each path. A copy of a manifest has no verdict of its own."""
+    by_name = {(one.manifest.proxy_id, one.manifest.file_set): one.manifest for one in judged}
+    return {path: by_name.get(_named(path)) for path in paths}
+
+
+def _named(path: str) -> tuple[str, str]:
+    """Return the proxy and the file set of a manifest as its path has them."""
+    parts = PurePosixPath(path).parts
+    proxies = (part.removeprefix("proxy=") for part in parts if part.startswith("proxy="))
+    return next(proxies, ""), parts[-1].removesuffix(".json")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.replay.rows import Ints
 from pipeline.spark.parallelism import parallelism_of
+from pipeline.spark.remote import binary_files, one_file_a_batch
 from pipeline.spark.worker import settle
 
 SUMS: Final = {"n": "decisions", "sum": "units", "throttled_n": "throttled", "throttle_ms_sum": "throttle_ms"}
@@ -37,15 +38,38 @@ def sums_of(spark: Any, sources: Sequence[Source], window_ms: int) -> Any:
 
     Columns: run_id, proxy_id, group_ref, start_ms, the columns SUMS, and utilisation_max.
     """
+    parts = max(1, min(len(sources), parallelism_of(spark)))
+    numbered = _numbered(sources)
+    return _added(spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, window_ms), PARTIAL), sources)
+
+
+def sums_of_held(spark: Any, root: str, sources: Sequence[Source], window_ms: int) -> Any:
+    """Return the same of files below a URL, which Spark reads.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
+    with one_file_a_batch(spark) as own:
+        files = binary_files(own, root, [source.path for source in sources])
+        return _added(files.mapInArrow(_summing_held(_numbered(sources), len(root) + 1, window_ms), PARTIAL), sources)
+
+
+def _runs_of(sources: Sequence[Source]) -> list[tuple[str, str]]:
+    return sorted({(source.run_id, source.proxy_id) for source in sources})
+
+
+def _numbered(sources: Sequence[Source]) -> list[tuple[str, int]]:
+    """Return the path of each source, and the number of its run."""
+    numbers = {run: number for number, run in enumerate(_runs_of(sources))}
+    return [(source.path, numbers[source.run_id, source.proxy_id]) for source in sources]
+
+
+def _added(partial: Any, sources: Sequence[Source]) -> Any:
     from pyspark.sql import functions as F
 
-    runs = sorted({(source.run_id, source.proxy_id) for source in sources})
-    numbered = [(source.path, runs.index((source.run_id, source.proxy_id))) for source in sources]
-    parts = max(1, min(len(sources), parallelism_of(spark)))
-    partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, window_ms), PARTIAL)
     added = [F.sum(name).alias(name) for name in SUMS.values()]
     sums = partial.groupBy(*KEY).agg(*added, F.max("utilisation_max").alias("utilisation_max"))
-    names = [F.array(*(F.lit(run[at]) for run in runs))[F.col("run")] for at in (0, 1)]
+    names = [F.array(*(F.lit(run[at]) for run in _runs_of(sources)))[F.col("run")] for at in (0, 1)]
     return sums.select(names[0].alias("run_id"), names[1].alias("proxy_id"), *KEY[1:], *SUMS.values(), "utilisation_max")
 
 
@@ -60,9 +84,23 @@ def _summing(sources: Sequence[tuple[str, int]], window_ms: int) -> Callable[[It
     return sum_batches
 
 
-def file_sums(path: str, run: int, window_ms: int) -> pa.Table:
+def _summing_held(
+    sources: Sequence[tuple[str, int]], root_length: int, window_ms: int
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    run_of = dict(sources)
+
+    def sum_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(batch.column("path").to_pylist(), batch.column("content"), strict=True):
+                yield from file_sums(pa.BufferReader(content.as_buffer()), run_of[path[root_length:]], window_ms).to_batches()
+        settle()
+
+    return sum_batches
+
+
+def file_sums(source: str | pa.NativeFile, run: int, window_ms: int) -> pa.Table:
     """Return rows of PARTIAL of one file: one row per run of equal sensor and window. Files are sorted by sensor and time."""
-    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+    with pq.ParquetFile(source, memory_map=isinstance(source, str), pre_buffer=False) as file:
         elsewhere = [name for name in _ELSEWHERE.values() if name in file.schema_arrow.names]
         rows = file.read([*_COLUMNS, *elsewhere], use_threads=False)  # other cores read other files
     column = {name: rows.column(name).to_numpy() for name in _COLUMNS}

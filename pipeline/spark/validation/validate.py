@@ -3,7 +3,7 @@
 Each task reads its own file set, and as much of earlier ones as its warm-up needs. It returns a verdict, never rows.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +23,11 @@ from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.remote import judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
+from pipeline.storage.paths import path_of_messages
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.local import manifest_hashes
 from pipeline.validation.verdict import Verdict, merge
+from pipeline.validation.warm_up import Work, warm_up_span_ms, work_of
 from pipeline.validation.workers import add_shared
 from sluice.object_store import is_url
 
@@ -89,13 +91,13 @@ def judge_file_sets(spark: Any, directory: Path, works: Works) -> dict[int, byte
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
-def judge_some(
-    spark: Any, directory: Path, runs: Mapping[RunKey, Sequence[FileSet]], wanted: Collection[str]
-) -> list[tuple[Sequence[Manifest], FileSetVerdict]]:
-    """Return the verdicts of the file sets with these names, each with the manifests that it was judged with, its own last."""
-    works = {position: work for position, work in works_of(runs).items() if work[-1].file_set in wanted}
-    judged = judge_file_sets(spark, directory, works) if works else {}
-    return [(works[position], msgspec.json.decode(encoded, type=FileSetVerdict)) for position, encoded in sorted(judged.items())]
+def decoded(works: Works, verdicts: Mapping[int, bytes]) -> list[tuple[Manifest, FileSetVerdict]]:
+    """Return the verdict of each file set that was judged.
+
+    Raises:
+        IncompleteError: none of its files arrived.
+    """
+    return [(work[-1], _verdict_of(position, work[-1], verdicts)) for position, work in works.items()]
 
 
 def tasks_for(file_sets: int, cores: int) -> int:
@@ -115,30 +117,29 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verd
 
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
-            check_held(Path(place), works[position][-1], files)
-        return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]])
+            check_held(path_of_messages(place), works[position][-1], files)
+        return judge_held(place, works[position], files)
 
     verdict = merge(_judged(runs, works, judge_at(spark, root, works, judge)), hashes, removed_at(spark, place))
     if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
         verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
     if not (verdict.holds or every_byte):
-        _check_undamaged(spark, place, root, {key: runs[key] for key in runs if verdict.concerns(key)})
+        blamed = [file_set.manifest for key, file_sets in runs.items() if verdict.concerns(key) for file_set in file_sets]
+        check_undamaged_at(spark, place, root, blamed)
     return verdict
 
 
-def _check_undamaged(spark: Any, place: str, root: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
-    """Compare the files of each run that diverges with their manifests, so that damage is not reported as an error of the proxy.
+def check_undamaged_at(spark: Any, place: str, root: str, blamed: Sequence[Manifest]) -> None:
+    """Compare the files of file sets that diverge with their manifests, so that damage is not reported as an error of the proxy.
 
     Raises:
         IncompleteError: a file differs from its manifest.
     """
-    manifests = {
-        number: (file_set.manifest,) for number, file_set in enumerate(file_set for file_sets in runs.values() for file_set in file_sets)
-    }
+    manifests = {number: (manifest,) for number, manifest in enumerate(blamed)}
 
     def compare(position: int, files: Mapping[str, bytes]) -> bytes:
         try:
-            check_held(Path(place), manifests[position][0], files)
+            check_held(path_of_messages(place), manifests[position][0], files)
         except IncompleteError as error:
             return str(error).encode()
         return b""
@@ -148,19 +149,14 @@ def _check_undamaged(spark: Any, place: str, root: str, runs: Mapping[RunKey, Se
         raise damaged(problems[0], len(problems))
 
 
-def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
+def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, Work]:
     """Number the file sets of all runs, and return the manifests that each needs."""
-    every = [(file_sets, number) for file_sets in runs.values() for number in range(len(file_sets))]
-    return {
-        position: _work([file_set.manifest for file_set in file_sets[: number + 1]]) for position, (file_sets, number) in enumerate(every)
-    }
-
-
-def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
-    *before, own = manifests
-    span_ms = 4 * max((manifest.num_samples + 1) * manifest.window_ms for manifest in manifests)
-    recent = [manifest for manifest in before if manifest.last_ts_ms > own.first_ts_ms - span_ms]
-    return (*(recent or before[-1:]), own)
+    works: list[Work] = []
+    for file_sets in runs.values():
+        run = [file_set.manifest for file_set in file_sets]
+        span_ms = max(map(warm_up_span_ms, run), default=0)
+        works += (work_of(run, at, span_ms) for at in range(len(run)))
+    return dict(enumerate(works))
 
 
 def _judging(
@@ -177,6 +173,12 @@ def _judging(
     return judge_shares
 
 
+def judge_held(place: str, work: Sequence[Manifest], files: Mapping[str, bytes]) -> bytes:
+    """Return the encoded verdict of a file set whose files Spark has read; `place` is used in messages."""
+    shown = path_of_messages(place)
+    return _judge([FileSet(shown, manifest, files) for manifest in work])
+
+
 def _judge(file_sets: Sequence[FileSet]) -> bytes:
     *before, file_set = file_sets
     return msgspec.json.encode(judge_file_set(file_set, before))
@@ -188,10 +190,13 @@ def _judged(
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for position, manifests in works.items():
         manifest = manifests[-1]
-        if position not in verdicts:
-            raise IncompleteError(
-                f"{manifest.file_set}: none of its files arrived; run `sluice meter verify-manifests` on the source directory"
-            )
-        verdict = msgspec.json.decode(verdicts[position], type=FileSetVerdict)
-        judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
+        judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, _verdict_of(position, manifest, verdicts)))
     return {key: judged[key] for key in runs}
+
+
+def _verdict_of(position: int, manifest: Manifest, verdicts: Mapping[int, bytes]) -> FileSetVerdict:
+    if position not in verdicts:
+        raise IncompleteError(
+            f"{manifest.file_set}: none of its files arrived; run `sluice meter verify-manifests` on the source directory"
+        )
+    return msgspec.json.decode(verdicts[position], type=FileSetVerdict)

@@ -180,12 +180,13 @@ def _windows_of(
     is_paced = paced == np.diff(firsts, append=len(mine))
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
     bound = np.maximum.reduceat(rows.bound[mine], firsts)
-    one_request = np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts), 0)
+    unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
+    one_request = np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts) * unit, 0)
     columns = (
         rows.sample_start_ms[first_rows],
         rows.last_event_ms[last_rows],
         rows.first_seq[first_rows],
-        np.add.reduceat(rows.total[mine], firsts) * (PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0),
+        np.add.reduceat(rows.total[mine], firsts) * unit,
         np.add.reduceat(rows.count[mine], firsts),
         bound,
         np.full(len(firsts), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),

@@ -2,46 +2,50 @@
 
 A checked record is one that the schedule admitted: its lead before the record is at most the burst. A record without a check passed
 whatever the schedule was: by an age step, shortly before the end of a SASL session, while Sluice drained, in `observe`, or as the part of
-a fetched response that was larger than its reservation. Such a record does not move the recomputed schedule on. The proxy's own schedule
-counts it, so the recomputed one is never ahead of that. Usage of other processes moves both on when it is recorded.
+a response (bytes, or handler time) that exceeds its reservation. Such a record does not move the recomputed schedule on. The proxy's own
+schedule counts it, so the recomputed one is never ahead of that. A checked record that is excused may be early, since its request keeps a
+group membership. Usage of other processes moves both on when it is recorded.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from metering_format.event_kinds import EXCUSED_MS
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
-from quota.paced_schedule import MS_NS, rescaled_ns
+from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, rescaled_ns
 
 
-def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, findings: Findings) -> None:
+def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begins_run: bool, findings: Findings) -> None:
     """Recompute the schedules of paced groups.
 
     Args:
         rows: rows of the file set and of its warm-up, sorted by group; each has events.
         burst_ms: the burst of all of them.
+        unit_ns: as in `cost_ns`, of all of them.
         judged: whether each row is judged.
         begins_run: whether no file set of the run is before this one, so that schedules begin without a lead.
         findings: where divergences are added.
     """
     assert rows.lead_ns is not None
-    leads = _leads_ns(rows, rows.lead_ns)
+    leads = _leads_ns(rows, rows.lead_ns, unit_ns)
     _check_leads(rows, rows.lead_ns, leads.take(rows.event_at), judged, begins_run, findings)
     early = np.flatnonzero(leads > burst_ms * MS_NS)
-    early = early[rows.checked.take(early) & judged.take(rows.row_of.take(early))]
+    early = early[rows.checked.take(early) & (rows.applied_ms.take(early) != EXCUSED_MS) & judged.take(rows.row_of.take(early))]
+    unit = "ns of handler time" if unit_ns == HANDLER_TIME_NS else "bytes"
     groups = rows.group_ref[rows.row_of[early]]
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts.tolist(), counts.tolist(), strict=True):
         event = int(early[index])
         row = int(rows.row_of[event])
         place = (int(rows.group_ref[row]), int(rows.first_seq[row]), int(rows.ts_ms[event]))
-        what = f"lead of the schedule before event {event - int(rows.event_at[row])} of the row, of {rows.value[event]} bytes"
+        what = f"lead of the schedule before event {event - int(rows.event_at[row])} of the row, of {rows.value[event]} {unit}"
         findings.add(Finding(Kind.EARLY, *place, f"at most {burst_ms * MS_NS} ns", f"{leads[event]} ns", what), number)
 
 
-def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
+def _leads_ns(rows: Rows, recorded_ns: Ints, unit_ns: int) -> Ints:
     """Return the lead before each event of a schedule; 0 before those of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
@@ -49,7 +53,7 @@ def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     the proxy has recorded an amount of 0 without a check at that moment; else the schedule keeps its lead.
     """
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
-    costs = costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of))
+    costs = costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of), unit_ns)
     if not (counts.all() and rows.paced.all()):
         costs[~(counts & rows.paced.take(rows.row_of))] = 0
     rebound = ~rows.is_new_group

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup, PlainGroups
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.enforcement.pacing import Pacings
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.groups.declared_groups import GROUP_TAG
@@ -96,14 +97,14 @@ class AloneGroups(PlainGroups):
 
     def paced_maker(self, quota_type: ClientQuotaType) -> MakeGroup:
         """Return the function that creates the groups of one quota type with a schedule."""
-        return PacedGroup
+        return PacedTimeGroup if quota_type is ClientQuotaType.REQUEST else PacedGroup
 
 
 ALONE: Final = AloneGroups()
 
 
 class PacedGroups:
-    """Creates groups with a schedule for produced and fetched bytes where they are paced, and groups with a window for request time.
+    """Creates groups with a schedule where they are paced. Processes that share usage have groups with a window for request time.
 
     Args:
         burst_ms: how far a schedule may be ahead of the clock when a request passes.
@@ -145,7 +146,7 @@ class PacedScope:
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
         """Return the function that creates the groups of one quota type."""
         by_window = self._factory.maker(quota_type)
-        if quota_type is ClientQuotaType.REQUEST:
+        if quota_type is ClientQuotaType.REQUEST and self._factory is not ALONE:
             return by_window
         return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type), has_tree=self._factory is ALONE)
 

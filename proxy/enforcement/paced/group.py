@@ -13,7 +13,7 @@ from proxy.enforcement.paced.member import Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after, rescaled_ns
+from quota.paced_schedule import BYTES_NS, MS_NS, PacedSchedule, cost_ns, ms_after, rescaled_ns
 
 NOTHING: Final = -1, 0
 RECENT_MS: Final = 2_000
@@ -57,6 +57,8 @@ class PacedGroup(PendingAbove):
     )
 
     is_paced = True
+    unit_ns = BYTES_NS
+    """As in `cost_ns`."""
     processes = 1
     """Processes that admit requests of the group: each may admit a fetch before it knows of those that others admit at this moment."""
     assumed_ns = 0
@@ -133,7 +135,7 @@ class PacedGroup(PendingAbove):
     def cost_ns(self, amount: int) -> int:
         """Return the cost of a request; requests of one client often have one size."""
         if amount != self._last_size:
-            self._last_size, self._cost = amount, cost_ns(amount, self.bound)
+            self._last_size, self._cost = amount, cost_ns(amount, self.bound, self.unit_ns)
         return self._cost
 
     def due_ns(self, now_ns: int, reserved: int = 0) -> int:
@@ -154,7 +156,7 @@ class PacedGroup(PendingAbove):
         if self.assumed_ns:
             virtual_ns = max(virtual_ns, now_ns) + self.assumed_ns
         if reserved:  # what is in flight is charged when it arrives, from then on if the schedule is idle
-            open_ns = cost_ns(int(self.pending) + min(reserved * self.processes, self.burst_bytes), self.bound)
+            open_ns = cost_ns(int(self.pending) + min(reserved * self.processes, self.burst_bytes), self.bound, self.unit_ns)
             virtual_ns = max(virtual_ns, now_ns) + (open_ns if self.pending else min(open_ns, burst_ns))
         return virtual_ns - burst_ns
 
@@ -194,14 +196,14 @@ class PacedGroup(PendingAbove):
 
     @property
     def burst_bytes(self) -> int:
-        """The bytes of the burst; at least one."""
-        return max(1, int(min(self.bound * self.schedule.burst_ns / SECOND_NS, INT32_MAX)))
+        """The bytes, or the handler time in nanoseconds, of the burst; at least one."""
+        return max(1, int(min(self.bound * self.schedule.burst_ns / self.unit_ns, INT32_MAX)))
 
     def fits_age_step(self, amount: int, read_ms: int, now_ms: int) -> bool:
         """Whether a request that has waited for 25 s may pass before its time: one in 25 s, with no more than the bound passes in them."""
         if now_ms - max(read_ms, self.last_throttle_round_ms) < AGE_MAX_MS:
             return False
-        return all(amount <= group.bound * AGE_MAX_MS / 1_000 for group in self.chain)
+        return all(amount * self.unit_ns <= group.bound * AGE_MAX_MS * MS_NS for group in self.chain)
 
     def refresh(self, now_ms: int) -> None:
         """Learn of other processes, before a request is checked. Overridden by groups that several processes share."""
@@ -213,9 +215,13 @@ class PacedGroup(PendingAbove):
         """Return the part of a response to a fetch that the schedule admitted: what it had reserved."""
         return min(amount, reserved)
 
+    def units_of(self, amount: float) -> int:
+        """Return a recorded amount in the unit that the schedule is charged in: bytes."""
+        return int(amount)
+
     def record(self, amount: float, now_ms: int) -> int:
         """Charge and record an amount that has passed; nothing is throttled by it. The schedule makes the next requests wait."""
-        now_ns, size = now_ms * MS_NS, int(amount)
+        now_ns, size = now_ms * MS_NS, self.units_of(amount)
         group: PacedGroup | None = self
         while group is not None:
             if group.bound < UNLIMITED:

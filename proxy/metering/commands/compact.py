@@ -8,10 +8,11 @@ from pathlib import Path
 import click
 
 from proxy.metering.commands.failures import INCOMPLETE, check_directory, fail, line_of
+from sluice.local_path import LOCAL_PATH
 
 
 @click.command("compact")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=LOCAL_PATH)
 @click.option(
     "--decisions-max",
     type=click.IntRange(1),

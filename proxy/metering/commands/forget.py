@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from proxy.base.errors import StartError
 from proxy.metering.commands.failures import check_directory, fail, line_of
+from sluice.local_path import LOCAL_PATH
 from sluice.object_store import ObjectStoreError, is_url
 
 if TYPE_CHECKING:
     from proxy.metering.facts.names import Names
     from proxy.metering.forget import ForgetResult
 
-FILE: Final = click.Path(path_type=Path)
-
 
 @click.command("forget")
 @click.argument("directory")
 @click.option("--user", required=True, metavar="U", help="Name of the principal, without its type.")
-@click.option("--key-file", type=FILE, metavar="FILE", help="File with the key, where names are written keyed.")
+@click.option("--key-file", type=LOCAL_PATH, metavar="FILE", help="File with the key, where names are written keyed.")
 def forget_command(directory: str, user: str, key_file: Path | None) -> None:
     """Remove a user's name from dimension tables and switches of finished file sets. Recorded facts are kept without the name.
 

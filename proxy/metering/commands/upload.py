@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from proxy.metering.commands.failures import INCOMPLETE, check_directory, fail, line_of
+from sluice.local_path import LOCAL_PATH
 from sluice.object_store import ObjectStoreError
 
 
 @click.command("upload")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=LOCAL_PATH)
 @click.option("--to", "url", required=True, metavar="URL", help="Directory of an object store, such as s3://BUCKET/metering.")
 def upload_command(directory: Path, url: str) -> None:
     """Copy finished file sets that an object store does not have as they are now. A proxy with metering.upload does this itself."""

@@ -89,7 +89,7 @@ def pack(
         runs = runs.apart(figures.listed)
         samples, figures = _measured(runs, sensors, bounds, state)
     row_at = np.flatnonzero(_row_begins(figures, cuts))
-    schedules = schedules_of(runs, figures.bound, bounds.before(runs.group_ref, runs.seq), figures.paced, len(sensors.window_ms), state)
+    schedules = schedules_of(runs, figures.bound, bounds.before(runs.group_ref, runs.seq), figures.paced, sensors.is_request_time, state)
     rows = _rows(samples, figures, row_at, run, remotes, schedules.lead_ns, lists=lists)
     return Packed(rows, samples.next_state(sensors, schedules.virtual_ns), figures)
 

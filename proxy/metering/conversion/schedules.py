@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from metering_format.event_kinds import RECORD, REMOTE, UNCHECKED
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from quota.paced_costs import costs_ns, leads_before_ns
-from quota.paced_schedule import MS_NS, rescaled_ns
+from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, rescaled_ns
 
 NOT_PACED: Final = -1
 
@@ -37,7 +37,7 @@ class Schedules:
 
 
 def schedules_of(
-    runs: Runs, bound: NDArray[np.float64], before: NDArray[np.float64], is_paced: Flags, groups: int, state: pa.Table
+    runs: Runs, bound: NDArray[np.float64], before: NDArray[np.float64], is_paced: Flags, is_request_time: Flags, state: pa.Table
 ) -> Schedules:
     """Return the schedules of some decisions, which are sorted by group.
 
@@ -45,10 +45,10 @@ def schedules_of(
         bound: the bound in force at each run.
         before: the one in force at the decision before it.
         is_paced: whether its group had a schedule.
-        groups: number of groups, by group_ref.
+        is_request_time: by group_ref, whether the values of a group are nanoseconds of handler time.
         state: the state before, a table of `STATE`.
     """
-    virtual_ns = np.zeros(groups, np.int64)
+    virtual_ns = np.zeros(len(is_request_time), np.int64)
     virtual_ns[state.column("group_ref").to_numpy()] = state.column("virtual_ns").to_numpy()
     group, times_ns = runs.group_ref, runs.ts_ms * MS_NS
     newest = np.flatnonzero(np.append(group[1:] != group[:-1], True))
@@ -57,7 +57,7 @@ def schedules_of(
         return Schedules(None, virtual_ns)
     lead_ns = np.full(len(runs), NOT_PACED, np.int64)
     counts = ((runs.kind == RECORD) | (runs.kind == REMOTE)) & is_paced
-    costs = np.where(counts, costs_ns(np.maximum(runs.value, 0), bound) * runs.count, 0)
+    costs = np.where(counts, _costs_ns(np.maximum(runs.value, 0), bound, is_request_time[group]) * runs.count, 0)
     of_windows = newest[~is_paced[newest]]
     is_new = np.append(True, group[1:] != group[:-1])
     is_cut = is_new | np.append(False, ~is_paced[:-1] | (bound[1:] != bound[:-1]))
@@ -74,6 +74,14 @@ def schedules_of(
         virtual_ns[ref] = times_ns[end - 1] + lead_ns[end - 1] + costs[end - 1]
     virtual_ns[group[of_windows]] = _after_window(runs, of_windows)
     return Schedules(lead_ns, virtual_ns)
+
+
+def _costs_ns(value: Ints, bound: NDArray[np.float64], is_request_time: Flags) -> Ints:
+    costs = costs_ns(value, bound)
+    timed = np.flatnonzero(is_request_time)
+    if len(timed):
+        costs[timed] = costs_ns(value[timed], bound[timed], HANDLER_TIME_NS)
+    return costs
 
 
 def _after_window(runs: Runs, at: Ints) -> Ints:

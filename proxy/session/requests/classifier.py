@@ -28,6 +28,7 @@ from proxy.session.request_context import (
     NO_ACK,
     PACED_FETCH,
     PACED_NO_ACK,
+    PACED_PASS,
     PACED_PRODUCE,
     PASS,
     PREFIX_BYTES_MAX,
@@ -56,7 +57,7 @@ COORDINATOR_KEYS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
     }
 )
-_PACED: Final = {PRODUCE: PACED_PRODUCE, FETCH: PACED_FETCH, NO_ACK: PACED_NO_ACK}
+_PACED: Final = {PASS: PACED_PASS, PRODUCE: PACED_PRODUCE, FETCH: PACED_FETCH, NO_ACK: PACED_NO_ACK}
 NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
 """Requests that do not take over a throttle of request time, since a client has to log in and to keep its membership."""
 
@@ -148,6 +149,11 @@ class RequestClassifier:
     def member(self) -> KafkaPrincipal | Maker | None:
         """The member of a paced group that the client is: its principal, or its address and listener while its user is not known."""
         return self.here if self.principal is None or is_unidentified(self.principal) else self.principal
+
+    @property
+    def paces(self) -> bool:
+        """Whether any group may have a schedule."""
+        return self._settings.paces
 
     def left(self) -> None:
         """The connection has ended."""

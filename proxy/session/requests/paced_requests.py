@@ -12,6 +12,7 @@ from proxy.session.request_context import (
     PACED_ANSWER,
     PACED_FETCH,
     PACED_NO_ACK,
+    PACED_PASS,
     PACED_PRODUCE,
     PASS,
     PRODUCE,
@@ -20,6 +21,7 @@ from proxy.session.request_context import (
 from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.fetch_requests import lowered
 from proxy.session.requests.pending_requests import INT32, Stop
+from proxy.session.requests.timed_requests import TimedRequests
 from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS
@@ -27,17 +29,25 @@ from quota.paced_schedule import MS_NS
 _CORRELATION_ID_AT: Final = 8
 _OBSERVE: Final = Mode.OBSERVE  # an Enum member is looked up by a call
 _NEVER_MS: Final = 1 << 62
-_OF_WINDOW: Final = {PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
+_OF_WINDOW: Final = {PACED_PASS: PASS, PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
 
 class PacedRequests(AdmittedRequests[PacedAdmission]):
-    """Those requests of one connection."""
+    """Those requests of one connection.
 
-    __slots__ = ()
+    Attributes:
+        timed: admits them by a schedule of handler time as well; None: there is none.
+    """
+
+    __slots__ = ("timed",)
+
+    timed: TimedRequests | None
 
     def resolve(self, context: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which requests are handled: another one where their group has a window, or no quota applies."""
         client = context.client
+        if context.kind == PACED_PASS:
+            return context.of_kind(PASS)
         group = (client.fetch if context.kind == PACED_FETCH else client.produce)(now_ms)
         if isinstance(group, PacedGroup):
             return context
@@ -55,6 +65,9 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         if type(group) is not PacedGroup or group.parent is not None or group.bound >= UNLIMITED or group.line.has_waiting_beside():
             return None
         if throttle.logging_in or throttle.session_ends_ms or client.enforcement.mode is _OBSERVE:
+            return None
+        timed_by = client.request(now_ms)
+        if timed_by is not None and timed_by.is_paced:
             return None
         schedule, cost_ns, now_ns = group.schedule, group.cost_ns(size), now_ms * MS_NS
         if max(schedule.virtual_ns, now_ns) + cost_ns > now_ns + schedule.burst_ns:
@@ -90,10 +103,13 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         if group is not None:
             if not self._admits(context, group, size, data, at, size, now_ms, read_ms, ungated=ungated):
                 return None
-            self._admission.produced(group, size, now_ms)
-            self._note(context, group, size, now_ms)
         else:
             self._admission.leave_line()
+        if self.timed is not None and not self.timed.admits(context, data, at, size, now_ms, read_ms, opens=False, ungated=ungated):
+            return None
+        if group is not None:
+            self._admission.produced(group, size, now_ms)
+            self._note(context, group, size, now_ms)
         if context.kind == PACED_NO_ACK:
             context.count(1, size, 0, size)
             if context.work is not None:
@@ -110,13 +126,17 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
     ) -> bytes | bytearray | None:
         admission = self._admission
         group = limited_group(context.client.fetch(now_ms))
-        if group is None:
-            admission.fetched(None, 0, 0, now_ms)
-        else:
-            requested = INT32_MAX if context.max_bytes is None else context.max_bytes
+        requested = INT32_MAX if context.max_bytes is None else context.max_bytes
+        most = reserved = 0
+        if group is not None:
             most, reserved = admission.fetch_bytes(group, requested, now_ms)
             if not self._admits(context, group, reserved, data, at, size, now_ms, read_ms, ungated=False):
                 return None
+        if self.timed is not None and not self.timed.admits(context, data, at, size, now_ms, read_ms, opens=False, ungated=False):
+            return None
+        if group is None:
+            admission.fetched(None, 0, 0, now_ms)
+        else:
             admission.fetched(group, reserved, most, now_ms)
             self._count_wait(context, group, now_ms)
             if most < requested and context.max_bytes is not None and context.client.is_enforced:
@@ -151,6 +171,8 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
             return True
         if admission.admits_paced(group, path, client_id, amount, now_ms, read_ms, is_fetch=is_fetch):
             return True
+        if self.timed is not None:
+            self.timed.leave()
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
         self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))
         self._pending.waits_behind_fetch = is_fetch and len(data) > at + size + INT32.size

@@ -13,10 +13,21 @@ from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
+from proxy.enforcement.paced.time_group import limited_time_group
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PACED, PACED_NO_ACK, PACED_PRODUCE, PRODUCE, RequestContext
+from proxy.session.request_context import (
+    ANSWER,
+    FETCH,
+    MUTATION,
+    NO_ACK,
+    PACED,
+    PACED_NO_ACK,
+    PACED_PRODUCE,
+    PRODUCE,
+    RequestContext,
+)
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
 from proxy.session.requests.paced_requests import PacedRequests
@@ -24,13 +35,16 @@ from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
 from proxy.session.requests.throttle_checks import ThrottleChecks
+from proxy.session.requests.timed_requests import TimedRequests
 from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.paced_admission import PacedAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
+from proxy.session.throttle.time_admission import TimeAdmission
 
 FRAMES_PER_TURN = 64
+OPENING_FRAMES_MAX = 2  # requests that open a connection, as in `answer_verdicts`
 NEW_HEAD_FRAMES = 8  # parsing a request's head takes as long as this many requests with a known head ...
 NEW_HEAD_BYTES = 4_096  # ... and as one more for this many bytes of a long client-id
 KNOWN_HEADS_MAX = 64
@@ -67,6 +81,7 @@ class RequestSide:
         "_settle_flag",
         "_throttle",
         "_throttle_checks",
+        "_timed",
         "_turn_began",
         "_turn_ends",
         "_whole",
@@ -102,6 +117,7 @@ class RequestSide:
         self._whole = WholeRequests(in_flight, settle_flag, throttle, self.pending, classifier, own_replies, reply, login)
         self._fetches = FetchRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
         self._paced: PacedRequests | None = None  # once a group of a request may have a schedule
+        self._timed: TimedRequests | None = None  # once the group of request time of a request has a schedule
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
         self._head: RequestContext | None = None  # of the last request
@@ -285,9 +301,10 @@ class RequestSide:
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` to the end of the scan is forwarded."""
         head = self._head
-        if head is not None and head.kind >= PACED:
+        if head is not None and head.kind >= MUTATION:
             head = self._resolved(head, now_ms)
         self._begin_turn(now_ms)
+        timed = self._timed
         while at < len(data):
             if len(data) - at < HEAD_BYTES:
                 self.pending.keep_head(data, start, at, self.frame_bytes_max)
@@ -302,9 +319,14 @@ class RequestSide:
                 head = self._next_head(data, start, at, size, index, now_ms)
                 if head is None:
                     break
+                timed = self._timed
             most = self._most(head, data, at, size, now_ms, read_ms)
             if not most:
                 break
+            if timed is not None and head.kind < PACED:
+                if not self._admits_timed(timed, head, data, at, size, now_ms, read_ms):
+                    break
+                most = 1 if timed.has_admitted else most
             if head.kind < FETCH:
                 behind = self._pass_run(head, data, at, most, now_ms, now_ns, read_ms)
             elif head.kind == FETCH:
@@ -315,11 +337,16 @@ class RequestSide:
                 data, behind = self._pass_paced(head, data, at, size, now_ms, now_ns, read_ms)
             else:
                 request = FoundRequest(head, data, start, at, size, now_ms, now_ns, read_ms, not self.ungated)
+                in_flight = len(self._in_flight)
                 data, at, noted, goes_on = self._whole.take(request)
                 self.frames += noted
+                if timed is not None:
+                    self._note_timed(timed, now_ms, passes=len(self._in_flight) > in_flight)
                 if not goes_on:
                     break
                 continue
+            if timed is not None and head.kind < PACED:
+                self._note_timed(timed, now_ms, passes=behind != at)
             if behind == at:
                 break
             at = behind
@@ -331,6 +358,22 @@ class RequestSide:
         if start == 0 and at == len(data):
             return frozen(data)
         return bytes(data[start:at]) if at > start else None
+
+    def _admits_timed(
+        self, timed: TimedRequests, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
+    ) -> bool:
+        """Whether a schedule of handler time lets the request at `at` pass now, or there is none; if not, it is kept."""
+        return timed.admits(head, data, at, size, now_ms, read_ms, opens=self.frames < OPENING_FRAMES_MAX, ungated=self.ungated)
+
+    @staticmethod
+    def _note_timed(timed: TimedRequests, now_ms: int, *, passes: bool) -> None:
+        """Reserve the handler time of the request that has passed, or leave its line because it waits for something else."""
+        if not timed.has_admitted:
+            return
+        if passes:
+            timed.passed(now_ms)
+        else:
+            timed.leave()
 
     def _begin_turn(self, now_ms: int) -> None:
         """Find the limits of a scan."""
@@ -430,10 +473,20 @@ class RequestSide:
         return at + size + LENGTH_BYTES
 
     def _resolved(self, head: RequestContext, now_ms: int) -> RequestContext:
-        """Return the context by which a request is handled, since its group may have a schedule or a window."""
+        """Return the context by which a request of a kind from MUTATION on is handled, since its group may have a schedule or a window."""
+        if head.kind < PACED and not self._classifier.paces:
+            return head
+        if self._timed is None and limited_time_group(head.client.request(now_ms)) is not None:
+            by_time = TimeAdmission(self._fetch_admission)
+            self._timed = TimedRequests(self._in_flight, self._throttle, by_time, self.pending, self._classifier)
+            if self._paced is not None:
+                self._paced.timed = self._timed
+        if head.kind < PACED:
+            return head
         if self._paced is None:
             admission = PacedAdmission(self._fetch_admission)
             self._paced = PacedRequests(self._in_flight, self._throttle, admission, self.pending, self._classifier)
+            self._paced.timed = self._timed
         return self._paced.resolve(head, now_ms)
 
     def _pass_paced(
@@ -444,6 +497,8 @@ class RequestSide:
         passed = self._paced.take(head, data, at, size, now_ms, now_ns, read_ms, ungated=self.ungated)
         if passed is None:
             return data, at
+        if self._timed is not None:
+            self._note_timed(self._timed, now_ms, passes=True)
         self._count(head, 1)
         if head.kind == PACED_NO_ACK:
             self._last_unanswered = self.frames
@@ -456,7 +511,7 @@ class RequestSide:
             return None
         if self.frames > self._turn_began:  # the first one of a scan does not count
             self._turn_ends -= self._frames_more
-        if head.kind >= PACED:
+        if head.kind >= MUTATION:
             head = self._resolved(head, now_ms)
         if head.may_inherit and self._throttle_checks.inherits(head, now_ms, ungated=self.ungated):
             self._limits, self._in_flight_max = True, self._throttle.in_flight_max(now_ms)
@@ -507,6 +562,8 @@ class RequestSide:
         """
         pending = self.pending
         if pending.stop or self._body_left or pending.data is not None or self.draining:
+            return False
+        if self._timed is not None and not self._throttle.logging_in:  # it may have to wait
             return False
         if self._login.bare:
             if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
@@ -562,4 +619,4 @@ class RequestSide:
         return bytes(onward) or None
 
 
-assert FETCH < NO_ACK < ANSWER < PACED
+assert FETCH < NO_ACK < ANSWER < MUTATION < PACED

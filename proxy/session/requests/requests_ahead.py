@@ -121,7 +121,7 @@ class RequestsAhead:
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
-        if head.kind == LOGIN or self._throttle.session_expiring(now_ms):
+        if head.kind == LOGIN or group.is_paced or self._throttle.session_expiring(now_ms):
             return INT32_MAX
         each = self._classifier.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         self.is_bounded, self._timed_by, self._each = True, group, ceil(each * _EXACT) / _EXACT

@@ -10,8 +10,10 @@ from protocol.api_keys import ApiKey
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
 from proxy.handler_time import ConnectionHandlerTime
+from proxy.meter.meter import Meter
 from proxy.meter.record import RUN_VALUE_END
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
@@ -19,12 +21,16 @@ from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.pending import PendingMutation
 from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestContext
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
+from proxy.session.requests.timed_requests import TimedContext
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.paced_admission import announced_ms
 from proxy.session.throttle.throttle_state import ThrottleState
+from proxy.session.throttle.time_admission import TimeReservation
 from quota.request_time import PERCENT_PER_NANOSECOND
 
+ANNOUNCES: Final = -2
+"""In place of a throttle time by request time: a schedule throttles nobody, and `schedule_wait_ms` is announced in the response."""
 MEMBER_SILENT_MS_MAX: Final = 1_000
 """Kafka's default window. Heartbeats are 3 s apart in most clients; if each were delayed longer than that, they and commits
 would queue up until the client gives up the oldest, and with it the connection."""
@@ -41,6 +47,7 @@ class AnswerVerdicts:
         times: measures handler time, created when it is needed.
         meter: receives decisions; None: nothing is metered.
         paying: the request whose response has begun, and which is charged for the rest when its end arrives.
+        schedule_wait_ms: how long the schedule of handler time lets nothing pass, when that is announced.
     """
 
     __slots__ = (
@@ -58,6 +65,7 @@ class AnswerVerdicts:
         "meter",
         "paying",
         "request_quota",
+        "schedule_wait_ms",
         "times",
     )
 
@@ -83,6 +91,7 @@ class AnswerVerdicts:
         self.answers = 0
         self.meter = classifier.meter
         self.paying: RequestContext | None = None
+        self.schedule_wait_ms = 0
         self.request_quota: EnforcedRequestManager | None = None
         self.times: ConnectionHandlerTime | None = None
 
@@ -249,7 +258,7 @@ class AnswerVerdicts:
     def take_time(
         self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, behind_bytes: int, now_ms: int, now_ns: int
     ) -> int:
-        """Charge the time of a request whose response begins here; return the throttle time in ms.
+        """Charge the time of a request whose response begins here; return the throttle time in ms, or `ANNOUNCES`.
 
         Args:
             behind_bytes: number of bytes read after the end of the response; below zero: the number still to arrive.
@@ -272,6 +281,8 @@ class AnswerVerdicts:
             if client.is_exempt:
                 client.exempt(charged_ns, now_ms)
             return 0
+        if group.is_paced:
+            return self._take_paced_time(head, group, charged_ns, now_ms)
         throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self.meter is not None:
             if throttle_ms <= 0:
@@ -279,6 +290,37 @@ class AnswerVerdicts:
             else:
                 self._timed_group, self._charged_ns = group, charged_ns
         return throttle_ms
+
+    def _take_paced_time(self, head: RequestContext, group: EnforcedGroup, charged_ns: int, now_ms: int) -> int:
+        """Charge handler time to the schedule of its group. What the request had not reserved was not checked when it passed."""
+        assert isinstance(group, PacedTimeGroup)
+        if not charged_ns:
+            return 0
+        group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
+        reservation = head.reservation if isinstance(head, TimedContext) else None
+        if self.meter is not None:
+            self._meter_paced_time(self.meter, head, group, charged_ns, reservation, now_ms)
+        client, wait_ms = head.client, group.wait_ms(now_ms)
+        if wait_ms <= client.enforcement.delay_max_ms or not client.is_enforced:
+            return 0
+        self.schedule_wait_ms = min(wait_ms, INT32_MAX)
+        return ANNOUNCES
+
+    def _meter_paced_time(
+        self, meter: Meter, head: RequestContext, group: PacedTimeGroup, charged_ns: int, reservation: TimeReservation | None, now_ms: int
+    ) -> None:
+        waited_ms = 0 if reservation is None else reservation.waited_ms
+        if not head.client.enforcement.only_observes:
+            client_ref = None if head.cell is None else head.cell.client_ref
+            meter.shares.passed(group, self._classifier.member, client_ref, charged_ns, waited_ms, now_ms)
+        if reservation is not None and reservation.is_excused:
+            meter.excused(group, charged_ns, max(1, waited_ms), now_ms, self._number, head.index)
+            return
+        checked_ns = 0 if reservation is None else reservation.checked_ns(group, charged_ns)
+        if checked_ns:
+            meter.admitted(group, checked_ns, waited_ms, now_ms, self._number, head.index)
+        if charged_ns > checked_ns:
+            meter.record_unchecked(group, charged_ns - checked_ns, now_ms, self._number, head.index)
 
     def charge_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
         """Charge the rest of the time at the end of a response, without a verdict, as in Kafka."""

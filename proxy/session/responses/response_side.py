@@ -32,7 +32,7 @@ from proxy.session.responses.answer_bytes import (
     stamped,
     throttle_place,
 )
-from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.answer_verdicts import ANNOUNCES, AnswerVerdicts
 from proxy.session.responses.held_responses import HeldResponses
 from proxy.session.responses.own_responses import OwnResponses
 from proxy.session.responses.response_runs import RESPONSES_MIN, ResponseRuns
@@ -208,7 +208,7 @@ class ResponseSide:
             if head.work.of_login or request_quota.custom_callback:  # which is called once per group and response, not twice
                 return self._follow(data, now_ms, now_ns)
             self._charged_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
-            if self._charged_ms > 0:
+            if self._charged_ms:
                 return self._follow(data, now_ms, now_ns)
         # The following lines are `AnswerVerdicts.judge` and `RequestContext.count` for one response, inlined: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
@@ -409,6 +409,9 @@ class ResponseSide:
         frame_bytes = size + LENGTH_BYTES
         if is_timed and head.work is not None:
             time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
+            if time_ms == ANNOUNCES:
+                judged_ms = self._judge_all(head, data[at : at + frame_bytes], amount, parsed, received_ms, now_ms)
+                return max(judged_ms, self.verdicts.schedule_wait_ms)
         elif kind == PASS:
             if self._throttle.active:
                 self._throttle.pass_answer()
@@ -417,6 +420,14 @@ class ResponseSide:
             return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
         frame = data[at : at + frame_bytes]
         return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
+
+    def _judge_all(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, parsed: ParsedResponse | None, received_ms: int, now_ms: int
+    ) -> int:
+        """Apply a response to all quotas but that of request time; return the throttle time to announce, in ms."""
+        if head.kind < MUTATION and not self.compares:
+            return self.verdicts.judge(head, amount, received_ms, 0, now_ms)
+        return self._judge_otherwise(head, frame, amount, parsed, received_ms, 0, now_ms)
 
     def _parse_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int

@@ -48,11 +48,25 @@ class PacedFetches(Protocol):
         """The connection has ended."""
 
 
+class TimedRequests(Protocol):
+    """The part of `TimeAdmission` that follows the connection."""
+
+    def leave_line(self) -> None:
+        """Leave the waiting requests of the group."""
+
+    def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
+        """Groups got another pacing."""
+
+    def abandon(self) -> None:
+        """The connection ends."""
+
+
 class FetchAdmission:
     """The forwarded fetches of one connection, and the one that waits.
 
     Attributes:
         paced: the admission of requests of paced groups, whose fetches in flight are kept here too; None: there were none.
+        timed: the admission of requests by a schedule of handler time; None: there were none.
     """
 
     __slots__ = (
@@ -68,6 +82,7 @@ class FetchAdmission:
         "notify",
         "paced",
         "throttle_ms",
+        "timed",
         "wait_until_ms",
     )
 
@@ -85,6 +100,7 @@ class FetchAdmission:
         self.notify: Callable[[], None] = _ignore  # called when checking again is worth while before the deadline
         self.wait_until_ms = 0
         self.paced: PacedFetches | None = None
+        self.timed: TimedRequests | None = None
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
 
     def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
@@ -251,6 +267,14 @@ class FetchAdmission:
             self._under_way[at] = (new, expected_bytes, bytes_max, reservation if isinstance(new, PacedGroup) else None)
         self._summed = None
         self.leave_queue()
+        if self.timed is not None:
+            self.timed.moved(replaced)
+
+    def stop_waiting(self) -> None:
+        """Nothing waits here, because the connection is throttled: leave all lines."""
+        self.leave_queue()
+        if self.timed is not None:
+            self.timed.leave_line()
 
     def leave_queue(self) -> None:
         """Leave the queue, because the fetch is forwarded, or waits for another reason; the next one becomes the first."""
@@ -268,6 +292,8 @@ class FetchAdmission:
         self.notify = _ignore
         if self.paced is not None:
             self.paced.end()
+        if self.timed is not None:
+            self.timed.abandon()
         while self._under_way:
             group, expected_bytes, _, _ = self._under_way.pop(0)
             if group is not None:

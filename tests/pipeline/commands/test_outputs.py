@@ -57,13 +57,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("command", "option", "url"),
     [
-        *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "hdfs://host/v", "file:///tmp/v")),
-        *((command, option, "s3a://bucket/v") for command, option in OUTPUTS if command == "stream"),
+        *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "file:///tmp/v")),
+        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if command != "stream"),
     ],
 )
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """A URL of no object store, and with `stream` any URL, is refused in one line with the option and the remedy and exit code 2, before
-    anything is read, started or written.
+    """A URL of no object store, or of none that Hadoop knows with `stream`, is refused in one line with the option and the remedy and exit
+    code 2, before anything is read, started or written.
     """
     before = sorted(folder.rglob("*"))
     done = typed(command, option, url)
@@ -71,6 +71,17 @@ def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, 
     assert f"{option} {url}: " in done.stderr
     assert "write a path of this machine" in done.stderr
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["repair s3://b/m", "compact s3://b/m", "upload s3://b/m --to s3://b/n", "forget in --user orders --key-file s3://b/m"]
+)
+def test_what_changes_files_in_place_takes_no_url(folder: Path, command: str) -> None:
+    """A URL where only a path of this machine serves is refused in one line with the remedy and exit code 2."""
+    commands = with_writers(repair, compact_command, forget_command, upload_command)
+    done = CliRunner().invoke(commands, command.split())
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
+    assert done.stderr.startswith("sluice: s3://b/m: is a URL, and ")
 
 
 @pytest.mark.parametrize("name", ["./a:/b", "a:b"])

@@ -1,0 +1,158 @@
+"""Small files on any file system that Hadoop knows. The JVM of the driver reads and writes them, with Spark's credentials.
+
+Tables of a metering directory do not pass here: Spark's readers pass those to the tasks.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pipeline.errors import BadInputError
+from pipeline.spark.failures import failure_line, spark_errors
+from pipeline.storage.paths import StoreDirectory, StorePath
+from sluice.object_store import SCHEMES, ObjectStore, shown_url
+
+HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws"
+_S3: Final = "s3"
+_ABSENT: Final = re.compile(r"\b(?:FileNotFoundException|NoSuchFileException)\b")
+_NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket")
+_OF_THE_SDK: Final = re.compile(r" \((?:Service|SDK Attempt Count): ")
+"""Begin of what the SDK of AWS adds to a message, which then follows once more."""
+_NO_JAR: Final = re.compile(r"No FileSystem for scheme|ClassNotFoundException|NoClassDefFoundError|UnsupportedFileSystemException")
+
+
+def hadoop_url(url: str) -> str:
+    """Return a URL as Hadoop writes it, which names S3 `s3a`."""
+    return url.replace("s3://", "s3a://", 1) if url.startswith("s3://") else url
+
+
+def hadoop_path(spark: Any, url: str) -> StorePath:
+    """Return a directory on a file system of Hadoop.
+
+    Args:
+        spark: the session, whose program is the driver.
+        url: its URL.
+
+    Raises:
+        BadInputError: Spark has no jar for the URL, or its settings are wrong.
+    """
+    written = hadoop_url(url)
+    try:
+        files = HadoopFiles(spark, written)
+    except spark_errors() as error:
+        raise BadInputError(f"{shown_url(url)}: {reason_of(spark, written, str(error))}") from error
+    return StorePath(StoreDirectory(ObjectStore(written, shown_url(url), files, files.root)))
+
+
+class HadoopFiles:
+    """A file system of Hadoop with those methods of `pyarrow.fs.FileSystem` that `StoreDirectory` uses.
+
+    Failures are `OSError`s of one line.
+
+    Attributes:
+        root: the directory that it was opened with, in the form in which Spark names its files.
+    """
+
+    def __init__(self, spark: Any, url: str) -> None:
+        self._spark, self._url, self._jvm = spark, url, spark._jvm
+        self._settings = spark._jsc.hadoopConfiguration()
+        place = self._path(url)
+        self._files = place.getFileSystem(self._settings)
+        self.root = str(self._files.makeQualified(place).toString()).rstrip("/")
+
+    def get_file_info(self, what: fs.FileSelector | str) -> Any:
+        """Return the file of a path, or all files below the directory of a selector."""
+        if isinstance(what, fs.FileSelector):
+            with self._errors():
+                return list(self._files_below(what.base_dir))
+        try:
+            with self._errors():
+                status = self._files.getFileStatus(self._path(what))
+        except FileNotFoundError:
+            return fs.FileInfo(what, fs.FileType.NotFound)
+        return fs.FileInfo(what, fs.FileType.File if status.isFile() else fs.FileType.Directory, size=status.getLen())
+
+    def _files_below(self, directory: str) -> Iterator[fs.FileInfo]:
+        found = self._files.listFiles(self._path(directory), True)
+        while found.hasNext():
+            status = found.next()
+            yield fs.FileInfo(status.getPath().toString(), fs.FileType.File, size=status.getLen())
+
+    def open_input_stream(self, path: str) -> Any:
+        """Return the content of a file."""
+        with self._errors():
+            stream = self._files.open(self._path(path))
+            try:
+                return pa.BufferReader(bytes(stream.readAllBytes()))
+            finally:
+                stream.close()
+
+    @contextlib.contextmanager
+    def open_output_stream(self, path: str) -> Iterator[Any]:
+        """Yield a sink, whose content the file has when the block ends."""
+        sink = pa.BufferOutputStream()
+        yield sink
+        data, place = bytearray(sink.getvalue().to_pybytes()), self._path(path)
+        with self._errors():
+            if urlsplit(self._url).scheme in SCHEMES:  # in an object store a file appears when it is complete
+                self._put(place, data)
+            else:
+                new = self._path(f"{path.rpartition('/')[0]}/.{path.rpartition('/')[2]}.new")
+                self._put(new, data)
+                self._rename(new, place)
+
+    def _put(self, place: Any, data: bytearray) -> None:
+        stream = self._files.create(place, True)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+
+    def _rename(self, source: Any, target: Any) -> None:
+        option = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._spark.sparkContext._gateway.new_array(option, 1)
+        options[0] = option.OVERWRITE
+        self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(source.toUri(), self._settings).rename(source, target, options)
+
+    def delete_file(self, path: str) -> None:
+        """Remove a file."""
+        with self._errors():
+            if not self._files.delete(self._path(path), False):
+                raise FileNotFoundError(2, "is missing", path)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except spark_errors() as error:
+            text = str(error)
+            if _ABSENT.search(text) and not _NO_BUCKET.search(text):
+                raise FileNotFoundError(2, "is missing", self._url) from error
+            raise OSError(reason_of(self._spark, self._url, text)) from error
+
+
+def lacks_jar(text: str) -> bool:
+    """Whether an error says that Spark has no jar for a URL."""
+    return _NO_JAR.search(text) is not None
+
+
+def reason_of(spark: Any, url: str, text: str) -> str:
+    """Return what a message says about a failure of Hadoop."""
+    if _NO_BUCKET.search(text):
+        return "there is no such bucket"
+    if not lacks_jar(text):
+        return _OF_THE_SDK.split(failure_line(text))[0]
+    scheme = urlsplit(url).scheme
+    if SCHEMES.get(scheme) != _S3:
+        return f"Spark has no file system for {scheme}: ({failure_line(text)}); add its jar with --conf spark.jars.packages=..."
+    is_of_connect = hasattr(spark, "cloneSession")  # without a JVM of its own
+    version = "VERSION" if is_of_connect else spark._jvm.org.apache.hadoop.util.VersionInfo.getVersion()
+    return f"Spark has no jar for {scheme}:; add --conf spark.jars.packages={HADOOP_AWS}:{version}"

@@ -1,0 +1,104 @@
+"""`stream` with source, checkpoint and output on another file system of Hadoop."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import find_manifests
+from pipeline.spark.hadoop_files import hadoop_path, hadoop_url
+from pipeline.spark.remote import runs_at
+from pipeline.spark.stream.folder_output import FolderOutput
+from pipeline.spark.stream.stream import Stream
+from pipeline.stream.result import StreamResult
+from pipeline.stream.settings import StreamSettings
+from pipeline.validation.local import validate
+from tests.pipeline.spark.stream.test_stream import hide_last, landed
+from tests.pipeline.spark.stream.test_stream_agrees import with_another_amount
+from tests.pipeline.validation.test_validation import batches, sensors
+from tests.support.metering.metering_directory import write_directory
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> str:
+    """The URL of the temporary folder, which only Hadoop knows. Hadoop keeps a mount, so each test has its own."""
+    name = f"store-{next(_NUMBERS)}"
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
+    return f"viewfs://{name}/lake"
+
+
+@pytest.fixture
+def streamed(spark: Any, lake: str) -> Callable[[], StreamResult]:
+    """Return a function that streams `run`."""
+    settings = StreamSettings(f"{lake}/run", f"{lake}/checkpoint", f"{lake}/out", once=True)
+    return lambda: Stream(spark, settings).run()
+
+
+def test_a_url_is_landed_exactly_once(streamed: Callable[[], StreamResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a batch that was stopped before its marker no row counts; it is repeated with its file sets, and late ones follow. Verdict and
+    comparison of workers are those of `validate`.
+    """
+    source = with_another_amount(tmp_path / "run")
+    late, data = hide_last(source)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderOutput, "publish", stopped)
+        with pytest.raises(IncompleteError, match="was stopped before all file sets had landed"):
+            streamed()
+    assert landed(tmp_path / "out", "verdicts", "decisions") == []
+    late.write_bytes(data)
+    reported, verdict = streamed(), validate(source)
+    file_sets = len(list((source / "manifests").rglob("*.json")))
+    assert (reported.batches, reported.file_sets, reported.whole) == (2, file_sets, file_sets)
+    counts = [count.decisions for one in find_manifests(source) for count in one.counts.values()]
+    assert sum(landed(tmp_path / "out", "decisions_second", "decisions")) == sum(counts) > 0
+    assert len(landed(tmp_path / "out", "verdicts", "decisions")) == file_sets
+    assert (reported.divergences, reported.lost.incomplete) == (verdict.violations, verdict.incomplete)
+    assert [one.as_row() for one in reported.findings] == verdict.as_dict(50)["first_divergences"]
+
+
+def test_what_is_wrong_at_a_url_is_named(spark: Any, lake: str, streamed: Callable[[], StreamResult], tmp_path: Path) -> None:
+    """A file that has changed, a directory without manifests and a missing jar end the stream with one line."""
+    with pytest.raises(IncompleteError, match=f"^{lake}/run: contains no manifest"):
+        streamed()
+    source = write_directory(tmp_path / "run", batches(file_sets=1, events=50), sensors())
+    path = next((source / "samples").rglob("*.parquet"))
+    path.write_bytes(path.read_bytes() + b"more")
+    for file in source.rglob("*.crc"):
+        file.unlink()
+    with pytest.raises(IncompleteError, match=f"^{lake}/run/samples/.*: its SHA-256 is not the one in manifest"):
+        streamed()
+    with pytest.raises(BadInputError, match=r"^s3://bucket/run: Spark has no jar for s3a:; add --conf .*=org\.apache\.hadoop:hadoop-aws:"):
+        hadoop_path(spark, "s3://bucket/run")
+    with pytest.raises(BadInputError, match=r"^s3a://bucket/run: Spark has no jar for s3a:; add --conf .*=org\.apache\.hadoop:hadoop-aws:"):
+        runs_at(spark, "s3://bucket/run")
+
+
+@pytest.mark.parametrize(("url", "of_hadoop"), [("s3://b/p", "s3a://b/p"), ("s3a://b/p", "s3a://b/p"), ("hdfs://h/p", "hdfs://h/p")])
+def test_hadoop_has_its_own_name_for_s3(url: str, of_hadoop: str) -> None:
+    """Other schemes are the same."""
+    assert hadoop_url(url) == of_hadoop
+
+
+def names(paths: Sequence[str]) -> list[str]:
+    return sorted(path.rpartition("/")[2] for path in paths)
+
+
+def test_a_file_on_a_file_system_of_hadoop(spark: Any, lake: str) -> None:
+    """A file is written whole, replaced, read, listed and removed; one that is not there is no error."""
+    place = hadoop_path(spark, f"{lake}/files")
+    assert (place.sizes(), (place / "a").read_now()) == ({}, None)
+    for content in (b"one", b"three"):
+        (place / "a").write_bytes(content)
+    assert ((place / "a").read_now(), names(list(place.sizes()))) == (b"three", ["a"])
+    (place / "a").unlink()
+    (place / "a").unlink()
+    assert place.sizes() == {}

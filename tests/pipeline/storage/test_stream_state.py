@@ -1,0 +1,180 @@
+"""The state of a stream of a directory, on a local disk and in an S3 server: a batch reads only what is new."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from metering_format.manifest import Manifest, manifest_text
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.manifest import FoundManifest, read_found, read_manifest
+from pipeline.storage.paths import AnyPath, StorePath, path_of
+from pipeline.stream import ledger
+from pipeline.stream.checkpoint import begin_query, planned_of, put_planned, query_of
+from pipeline.stream.history import History
+from pipeline.stream.judged import Judged, judged_so_far, put_judged
+from pipeline.stream.listing import Listed, Listing
+from pipeline.stream.result import Written
+from pipeline.validation.file_set_verdict import FileSetVerdict
+from tests.pipeline.validation.test_validation import batches, rewrite, sensors
+from tests.support.metering.metering_directory import write_directory
+from tests.support.metering.object_store import Bucket
+
+
+@pytest.fixture(params=["disk", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPath:
+    """An empty directory."""
+    if request.param == "disk":
+        return tmp_path / "place"
+    bucket: Bucket = request.getfixturevalue("bucket")
+    return path_of(bucket.url)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Four file sets of one run."""
+    return write_directory(tmp_path / "run", batches(file_sets=4, events=5), sensors())
+
+
+def paths_of(there: Listed) -> list[str]:
+    return sorted(there.sizes)
+
+
+def at(source: Path, number: int) -> Path:
+    return sorted((source / "manifests").rglob("*.json"))[number]
+
+
+def numbers(manifests: Iterable[Manifest]) -> list[int]:
+    return [manifest.first_seq for manifest in manifests]
+
+
+def history_of(source: Path, *landed: int) -> tuple[History, Listed]:
+    """Return a history in which some of the file sets have landed, each in a batch of its own."""
+    for path in (source / "manifests").rglob("*.json"):
+        path.write_bytes(manifest_text(read_manifest(path)))  # the form that a proxy writes
+    there = Listing(source).now()
+    file_sets = {number: {path: there.read([path])[0].manifest for path in [paths_of(there)[number]]} for number in landed}
+    return History(there, file_sets), there
+
+
+def test_a_batch_counts_when_it_has_its_marker(place: AnyPath, source: Path) -> None:
+    """Query, plan, verdicts and markers are what they were when another call reads them; a new output belongs to its checkpoint."""
+    out, checkpoint = place / "out", place / "checkpoint"
+    assert (query_of(checkpoint), planned_of(checkpoint, 0), ledger.read_markers(out)) == (None, (), {})
+    query = begin_query(checkpoint, ledger.name_of(out))
+    ledger.check_checkpoint(out, checkpoint)
+    ledger.claim(out, query)
+    found = Listing(source).now().read(paths_of(Listing(source).now())[:2])
+    put_planned(checkpoint, 0, [one.path for one in found])
+    assert (begin_query(checkpoint, "another"), planned_of(checkpoint, 0)) == (query, tuple(one.path for one in found))
+    assert planned_of(checkpoint, 1) == ()
+    put_judged(out, 0, [Judged(one.manifest, FileSetVerdict(one.manifest.file_set)) for one in found])
+    assert ledger.read_markers(out) == {}
+    ledger.put_marker(out, 0, found, Written(2, divergences=3))
+    markers = ledger.read_markers(out)
+    assert {0: {one.path: one.manifest for one in found}} == {number: marker.file_sets() for number, marker in markers.items()}
+    assert (ledger.divergences_of(markers, [0]), ledger.reported_before(out)) == ((3, []), None)
+    assert [one.manifest for one in judged_so_far(out, markers)[0]] == [one.manifest for one in found]
+    assert judged_so_far(out, [0, 1])[1] == [1]
+    ledger.put_reported(out, 3)
+    assert ledger.reported_before(out) == 3
+    with pytest.raises(BadInputError, match="written with another checkpoint"):
+        ledger.check_checkpoint(out, place / "other")
+    with pytest.raises(BadInputError, match="has been used for another --out"):
+        ledger.check_checkpoint(place / "more", checkpoint)
+
+
+def test_a_store_is_listed_anew(bucket: Bucket, source: Path) -> None:
+    """Only manifests are listed, and those that came since are found."""
+    directory = path_of(bucket.url)
+    listing = Listing(directory)
+    assert listing.now().sizes == {}
+    bucket.put(source)
+    there = listing.now()
+    assert there.sizes == Listing(source).now().sizes
+    assert isinstance(there.directory, StorePath)
+    assert [one.sha256 for one in there.read(paths_of(there))] == [one.sha256 for one in Listing(source).now().read(paths_of(there))]
+
+
+def test_only_directories_that_changed_are_read(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A local directory is read again when its time is another one, or so young that it may change within the same tick."""
+    read: list[str] = []
+    scan, hour, last = os.scandir, at(source, 0).parent, at(source, 3)
+    monkeypatch.setattr("pipeline.stream.listing.os.scandir", lambda place: read.append(str(place)) or scan(place))
+    listing = Listing(source)
+    first = listing.now()
+    assert len(first.sizes) == 4
+    listing.now()
+    assert read.count(str(hour)) == 2
+    for directory in (hour, *hour.parents[: len(hour.relative_to(source).parts) - 1]):
+        os.utime(directory, (1_700_000_000, 1_700_000_000))
+    assert listing.now() == first
+    read.clear()
+    assert listing.now() == first
+    assert read == []
+    last.unlink()
+    assert len(listing.now().sizes) == 3
+    assert read == [str(hour)]
+
+
+def test_a_batch_reads_only_its_own_manifests(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier file sets that can affect a new one come from memory, and none of their manifests is read."""
+    history, there = history_of(source, 0, 1, 2)
+    read: list[str] = []
+
+    def reading(directory: AnyPath, path: AnyPath) -> FoundManifest:
+        read.append(str(path))
+        return read_found(directory, path)
+
+    monkeypatch.setattr("pipeline.stream.listing.read_found", reading)
+    fresh = history.add(3, there.read(paths_of(there)[3:]))
+    history.look_ahead(fresh, there, {})
+    assert [numbers(work) for work in history.works(fresh, there)] == [[0, 5, 10, 15]]
+    assert read == [str(source / paths_of(there)[3])]
+    assert history.losses({(fresh[0].proxy_id, fresh[0].run_id)}, {}) == {(fresh[0].proxy_id, fresh[0].run_id): []}
+
+
+def test_a_file_set_that_lands_later_can_affect_one_before(source: Path) -> None:
+    """The file set before a new one is read if it is there; it has not landed with that, and then lands once."""
+    history, there = history_of(source, 0)
+    third = history.add(1, there.read(paths_of(there)[2:3]))
+    waiting = {Path(path).stem: path for path in paths_of(there)[1:2]}
+    history.look_ahead(third, there, waiting)
+    assert [numbers(work) for work in history.works(third, there)] == [[0, 5, 10]]
+    key = (third[0].proxy_id, third[0].run_id)
+    assert "decisions 5 to 9 are in no manifest" in history.losses([key], {})[key][0]
+    assert (paths_of(there)[1] in history, numbers(history.present(there))) == (False, [0, 10])
+    assert numbers(history.add(2, there.read(paths_of(there)[1:2]))) == [5]
+    assert history.losses([key], {}) == {key: []}
+
+
+def test_a_manifest_in_two_places_lands_once(source: Path) -> None:
+    """A copy has no rows of its own; a different manifest of the same name is an error."""
+    history, there = history_of(source, 0, 1, 2)
+    copy = source / "manifests" / "copy.json"
+    copy.write_bytes(at(source, 3).read_bytes())
+    there = Listing(source).now()
+    assert numbers(history.add(3, there.read(paths_of(there)[-2:]))) == [15]
+    rewrite(copy, dropped_decisions=1)
+    with pytest.raises(BadInputError, match="has another file set of the same name"):
+        history.add(4, Listing(source).now().read(["manifests/copy.json"]))
+
+
+def test_a_manifest_that_was_written_anew_is_read_again(source: Path) -> None:
+    """After `forget` the manifest that counts is the one that is there; those that retention removed affect nothing."""
+    history, _ = history_of(source, 0, 1, 2)
+    rewrite(at(source, 0), replaces=["0" * 64])
+    at(source, 1).unlink()
+    there = Listing(source).now()
+    assert [one.replaces for one in history.present(there)] == [("0" * 64,), ()]
+    assert numbers(history.works(history.present(there), there)[-1]) == [0, 10]
+
+
+def test_what_was_merged_behind_a_stream_is_named(source: Path) -> None:
+    """A file set that was merged with one that had landed, before it landed itself, ends the stream."""
+    history, _ = history_of(source, 0)
+    rewrite(at(source, 0), merged=[{"file_set": at(source, number).stem, "manifests": []} for number in (0, 1)], last_seq=9)
+    at(source, 1).unlink()
+    with pytest.raises(IncompleteError, match=r"was merged with .*, which has not landed"):
+        history.present(Listing(source).now())
