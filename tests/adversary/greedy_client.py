@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from protocol.api_keys import ApiKey
 from tests.adversary import frames
@@ -147,10 +147,11 @@ class GreedyClient:
         opened_since_quiet: connections opened since the proxy was last idle.
     """
 
-    def __init__(self, loop: VirtualLoop, kernel: Kernel, proxy: Address, *, logs_in: bool) -> None:
+    def __init__(self, loop: VirtualLoop, kernel: Kernel, proxies: Sequence[Address], *, logs_in: bool) -> None:
+        """`proxies` are the addresses that connections go to in turn."""
         self._loop = loop
         self._kernel = kernel
-        self._proxy = proxy
+        self._proxies = proxies
         self._logs_in = logs_in
         self._slots: dict[int, ClientEnd] = {}
         self._left: list[ClientEnd] = []
@@ -191,7 +192,7 @@ class GreedyClient:
         self.opened_since_quiet += 1
         address = (f"192.0.2.{1 + self._ports % ADDRESSES}", self._ports)
         try:
-            sock = self._kernel.connect(address, self._proxy)
+            sock = self._kernel.connect(address, self._proxies[self._ports % len(self._proxies)])
         except ConnectionRefusedError:
             return None
         end = self._slots[slot] = ClientEnd(sock, self._took)

@@ -67,6 +67,7 @@ class Circumstances(NamedTuple):
         metadata_bytes: how long the broker's Metadata answers are.
         answer_items: how many settings or coordinators its other answers name.
         paced: whether bytes pass by a schedule.
+        workers: processes that share usage; connections go to them in turn.
     """
 
     mode: str = "delay"
@@ -79,6 +80,7 @@ class Circumstances(NamedTuple):
     metadata_bytes: int = 0
     answer_items: int = 0
     paced: bool = False
+    workers: int = 1
 
 
 class Program(NamedTuple):

@@ -1,5 +1,6 @@
 """A complete proxy on virtual time, in front of a broker model, and what a client got through it."""
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -7,13 +8,19 @@ from itertools import islice
 from typing import Any, NamedTuple
 from unittest import mock
 
+import proxy.app.app
 from pipeline.validation.rules.long_run import ceiling
 from proxy.app.app import App
+from proxy.app.data_path import DataPath
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config, Enforcement, Limits, Listener, Quotas, Upstream
+from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import AGE_MAX_MS
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import Shared
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.groups.group import QuotaGroup
@@ -21,7 +28,7 @@ from quota.manager import QuotaGroups
 from tests.adversary.broker_model import BrokerModel
 from tests.adversary.greedy_client import GreedyClient
 from tests.adversary.kept import kept_bytes
-from tests.adversary.memory_tcp import KernelLoop, kernel_in_memory
+from tests.adversary.memory_tcp import Address, KernelLoop, kernel_in_memory
 from tests.adversary.newcomer import newcomers_wait_ms
 from tests.adversary.program import Program
 from tests.adversary.virtual_loop import clock_of
@@ -29,6 +36,7 @@ from tests.support.step_watch import StepWatch
 
 BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
+ROWS_MAX = 256
 WINDOW_S = 11.0
 BURST_MS = 1_000
 HEADER_BYTES = 16 * 128
@@ -107,21 +115,37 @@ class ProxyFixture:
             metadata_bytes=said.metadata_bytes,
             answer_items=said.answer_items,
         )
-        config = _config(program)
-        self.app = App(config, _Source(config))
-        self.app.scopes.apply_table(_table(program))
-        self.client = GreedyClient(loop, loop.kernel, PROXY, logs_in=said.logs_in)
+        addresses = [(PROXY[0], PROXY[1] + number) for number in range(said.workers)]
+        segment = Segment.create(said.workers, ROWS_MAX, 11, 1_000) if said.workers > 1 else None
+        self.apps = [self._app(_config(program, address), number, segment) for number, address in enumerate(addresses)]
+        self.client = GreedyClient(loop, loop.kernel, addresses, logs_in=said.logs_in)
         self.connections_max = 0
         self.peak = (0.0, 1.0, -1.0)
         self.newcomer_waited_ms = 0.0
         self.trace: list[str] = []
         self._began_ms = loop.now_ms
 
+    def _app(self, config: Config, number: int, segment: Segment | None) -> App:
+        """Return a proxy; with a segment it is the worker of this number, and publishes its usage when that is due."""
+        shared = PLAIN if segment is None else SharedUsage(segment, number)
+        if isinstance(shared, SharedUsage):
+            loop = self.loop
+
+            def publish_within(within_ms: int, usage: SharedUsage = shared) -> None:
+                loop.call_later(within_ms / 1_000, lambda: usage.publish_noted(within_ms, loop.now_ms))
+
+            shared.on_unpublished = publish_within
+        with mock.patch.object(proxy.app.app, "DataPath", functools.partial(DataPath, factories=shared)):
+            app = App(config, _Source(config))
+        app.scopes.apply_table(_table(self.program))
+        return app
+
     async def run(self) -> Outcome:
         """Run the program; check during the run what has passed."""
         loop, program = self.loop, self.program
-        self.app.client_listeners.open()
-        self.app.gateway.start()
+        for app in self.apps:
+            app.client_listeners.open()
+            app.gateway.start()
         end_ms = self._began_ms + program.seconds * 1_000
         for step in islice(_repeated(program), program.steps_max):
             if loop.now_ms >= end_ms:
@@ -140,9 +164,10 @@ class ProxyFixture:
         await loop.until_ms(loop.now_ms + CLEAN_MS)
         self._look()
         outcome = Outcome(*self.peak, self._unrecorded(), self.connections_max, tuple(self._faults()), tuple(self.trace))
-        self.app.client_listeners.close(CloseReason.SHUTDOWN)
-        await self.app.gateway.close()
-        self.app.scopes.close()
+        for app in self.apps:
+            app.client_listeners.close(CloseReason.SHUTDOWN)
+            await app.gateway.close()
+            app.scopes.close()
         return outcome
 
     # --- what has passed, and what is allowed to pass
@@ -151,7 +176,7 @@ class ProxyFixture:
         """Return the units that have passed, by group."""
         goal = self.circumstances.goal
         if goal == "memory":
-            return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
+            return {"": float(kept_bytes(self.apps) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
         if goal == "items":
             return {"": float(self.watch.most)}
         if goal == "newcomer":
@@ -191,14 +216,16 @@ class ProxyFixture:
     def _once_paced(self, largest: float, elapsed_s: float) -> float:
         """Return the units beyond bound and burst that a schedule lets pass: one request, and one more in 25 s before its time.
 
-        A request that keeps a group membership passes before its time once in a second on each connection.
+        A request that keeps a group membership passes before its time once in a second on each connection. Each further worker may pass
+        one request before it knows of that of another one.
         """
         age_s = AGE_MAX_MS / 1_000
         if self.circumstances.goal == "fetch":  # `max_bytes` does not count the header of a response
             largest += HEADER_BYTES * max(1, self.connections_max)
+        once = largest * self.circumstances.workers
         if self.circumstances.goal == "request":
-            largest *= 1 + max(1, self.connections_max) * (math.floor(elapsed_s) + 1)
-        return largest + math.floor(elapsed_s / age_s) * min(largest, age_s * self.circumstances.bound)
+            once = largest = largest * (1 + max(1, self.connections_max) * (math.floor(elapsed_s) + 1))
+        return once + math.floor(elapsed_s / age_s) * min(largest, age_s * self.circumstances.bound)
 
     def _largest(self) -> float:
         goal = self.circumstances.goal
@@ -212,7 +239,7 @@ class ProxyFixture:
     def _open(self) -> int:
         """Return how many connections can still pass something: their client is connected, or some of its bytes have not passed yet."""
         found = self.client.opened_since_quiet
-        for connection in self.app.gateway.connections:
+        for connection in (one for app in self.apps for one in app.gateway.connections):
             sock: Any = connection.client_sock
             session = connection.session
             found += not sock.peer.closed or bool(sock.inbox or session.requests.pending.kept_bytes or session.in_flight)
@@ -227,8 +254,9 @@ class ProxyFixture:
 
     def _unsent(self) -> int:
         """Return how many bytes are written for clients and brokers and not yet accepted."""
-        gateway = self.app.gateway
-        channels = (channel for one in (*gateway.connections, *gateway._closing) for channel in (one.client, one.broker))
+        gateways = [app.gateway for app in self.apps]
+        connections = (one for gateway in gateways for one in (*gateway.connections, *gateway._closing))
+        channels = (channel for one in connections for channel in (one.client, one.broker))
         return sum(0 if one.transport is None or one.lost else one.transport.get_write_buffer_size() for one in channels)
 
     def _standing(self) -> str:
@@ -240,7 +268,8 @@ class ProxyFixture:
             return []
         return [
             group
-            for scope in self.app.scopes.all()
+            for app in self.apps
+            for scope in app.scopes.all()
             for group in {"produce": scope.produce, "fetch": scope.fetch, "request": scope.request}[goal].groups()
         ]
 
@@ -249,16 +278,16 @@ class ProxyFixture:
         if self.circumstances.goal in ("request", "memory", "items", "newcomer"):
             return 0.0
         slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of the header that Kafka does not count
-        return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
+        return max(0.0, sum(self._passed().values()) - slack - sum(map(_own_total, self._groups())))
 
     def _faults(self) -> list[str]:
-        app, gateway = self.app, self.app.gateway
+        apps, gateways = self.apps, [app.gateway for app in self.apps]
         found = [f"{fault.get('message')}: {fault.get('exception')!r}" for fault in self.loop.faults]
         wrong = {
-            "errors of our own": app.counters.internal_errors,
-            "connections that stay": len(gateway.connections) + app.counters.connections_open,
+            "errors of our own": sum(app.counters.internal_errors for app in apps),
+            "connections that stay": sum(len(app.gateway.connections) + app.counters.connections_open for app in apps),
             "sockets that stay": len([sock for sock in self.loop.kernel.sockets.values() if sock.peer_name == BROKER]),
-            "timers that stay": len(gateway.timers),
+            "timers that stay": sum(len(gateway.timers) for gateway in gateways),
             "fetched bytes under way that never come": sum(group.pending for group in self._groups()),
         }
         return found + [f"{count} {what}" for what, count in wrong.items() if count]
@@ -270,15 +299,21 @@ def _repeated(program: Program) -> Any:
         yield from program.steps
 
 
-def _config(program: Program) -> Config:
+def _own_total(group: QuotaGroup) -> float:
+    """Return the units that a group has recorded, without those that other workers have used."""
+    return group.own_total if isinstance(group, Shared) else group.recorded_total
+
+
+def _config(program: Program, address: Address) -> Config:
     said = program.circumstances
-    listener: dict[str, Any] = {"address": HostPort(*PROXY), "name": "test"}
+    listener: dict[str, Any] = {"address": HostPort(*address), "name": "test"}
     if said.logs_in:
         listener |= {"protocol": "SASL_PLAINTEXT", "insecure_plain": True}
     return Config(
         upstream=Upstream(bootstrap=(HostPort(*BROKER),)),
         listeners=(Listener(**listener),),
-        enforcement=Enforcement(mode=said.mode),  # type: ignore[arg-type]
+        # all workers know the node id of a broker from their supervisor, which is not here
+        enforcement=Enforcement(mode=said.mode, scope="broker" if said.workers == 1 else "cluster"),  # type: ignore[arg-type]
         quotas=Quotas(path=None, pacing="paced") if said.paced else Quotas(path=None),
         limits=Limits(process_buffer_bytes_max=int(said.bound)) if said.goal == "memory" else Limits(),
     )

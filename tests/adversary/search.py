@@ -107,6 +107,7 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         metadata_bytes=st.just(0),
         answer_items=st.just(0),
         paced=st.just(paced),
+        workers=st.sampled_from((1, 2)) if paced and is_bytes else st.just(1),
     )
 
 
@@ -240,7 +241,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    reported = (*TOLD.get(program.circumstances.goal, ("goal", "bound")), "paced")
+    reported = (*TOLD.get(program.circumstances.goal, ("goal", "bound")), "paced", "workers")
     for field, usual in Circumstances._field_defaults.items():
         if getattr(program.circumstances, field) != usual and field not in reported:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))
