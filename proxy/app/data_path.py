@@ -111,9 +111,10 @@ class DataPath:
             self.budget,
             listeners,
             slots,
-            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster, announced_quotas),
+            GatewayEvents(self.scopes.of, self.learn_cluster, self._node_met, lambda: self.scopes.wants_cluster, announced_quotas),
             HandlerTimes(make_handler_time),
         )
+        self.on_node_learned: Callable[[int, Peer, int], None] | None = None
         self.scopes.on_moved = self.gateway.count_anew
         self.scopes.on_repaced = self.gateway.repaced
         self.metering: Metering | None = None
@@ -223,6 +224,11 @@ class DataPath:
             self.metering.pacing_changed(self.config)
         self.gateway.repaced(replaced)
         log.info("pacing_changed", entries=len(pacing.table), paces=pacings.paces)
+
+    def _node_met(self, node_id: int, address: Peer, route: int) -> None:
+        """A connection to the port of a broker has reached it at this address."""
+        if self.scopes.learn(node_id, address, route) and self.on_node_learned is not None:
+            self.on_node_learned(node_id, address, route)
 
     def learn_cluster(self, topology: Topology) -> None:
         """Pass partitions and their leaders to callbacks that need them."""

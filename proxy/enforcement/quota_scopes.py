@@ -126,17 +126,25 @@ class QuotaScopes:
         """Return the node id of the broker at `address`, or None while unknown."""
         return self._node_ids.get(address)
 
-    def learn(self, node_id: int, address: Address, route: int = 0) -> None:
-        """Store the node id of the broker at `address`. A broker that moved keeps its sensors, and one on several routes has them once."""
+    def learn(self, node_id: int, address: Address, route: int = 0) -> bool:
+        """Store the node id of the broker at `address`. A broker that moved keeps its sensors, and one on several routes has them once.
+
+        Returns:
+            Whether it is new.
+        """
         if self._node_ids.get(address) == node_id:
-            return
+            return False
         known = next((other for other, other_id in self._node_ids.items() if other_id == node_id and self._routes[other] == route), None)
         if known is not None:
             del self._node_ids[known], self._routes[known]
         self._node_ids[address] = node_id
         self._routes[address] = route
-        if self._per_cluster:
-            return
+        if not self._per_cluster:
+            self._name_scope(node_id, address, known)
+        return True
+
+    def _name_scope(self, node_id: int, address: Address, known: Address | None) -> None:
+        """Let the traffic to `address` count for the broker `node_id`, whose address was `known` before."""
         scope = self._scopes.get(address)
         moved = None if known is None else self._scopes.pop(known, None)  # the next broker at its old address is another one
         moved = moved or self._met_elsewhere(address)

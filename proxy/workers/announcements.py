@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from protocol.messages.metadata import Topology
 from proxy.quota_store.store import StoreContent, different_entities
-from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerAddress, Cluster, Ports, Quotas
+from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerAddress, BrokerReached, Cluster, Ports, Quotas
 
 
 class Announcements:
@@ -28,6 +28,7 @@ class Announcements:
         self.generation = 0
         self._ports: dict[str, Ports] = {}
         self._brokers: dict[tuple[int, int], BrokerAddress] = {}
+        self._reached: dict[tuple[int, int], BrokerReached] = {}
         self._cluster: Cluster | None = None
         self._authority = Authority(True)
         self.wants_cluster = False
@@ -37,7 +38,7 @@ class Announcements:
         entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
         quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None, dict(self._content.pacing))
         cluster = [] if self._cluster is None else [self._cluster]
-        return [*self._ports.values(), *self._brokers.values(), *cluster, self._authority, quotas]
+        return [*self._ports.values(), *self._brokers.values(), *self._reached.values(), *cluster, self._authority, quotas]
 
     def content_arrived(self, content: StoreContent, who: str | None) -> None:
         """Send the current quotas and switches; `who` is the principal that requested the change, None: it came from another source."""
@@ -67,6 +68,12 @@ class Announcements:
         """Send the address of a broker."""
         if self._brokers.get((broker.route, broker.node_id)) != broker:
             self._brokers[broker.route, broker.node_id] = broker
+            self._broadcast(broker)
+
+    def broker_reached(self, broker: BrokerReached) -> None:
+        """Send which broker is at an address, so that traffic of the bootstrap port counts for it in every worker."""
+        if self._reached.get((broker.route, broker.node_id)) != broker:
+            self._reached[broker.route, broker.node_id] = broker
             self._broadcast(broker)
 
     def trust(self, is_trusted: bool) -> None:

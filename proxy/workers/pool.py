@@ -26,6 +26,7 @@ from proxy.workers.messaging.messages import (
     Accepting,
     AnyMessage,
     BrokerAddress,
+    BrokerReached,
     CommitReload,
     ConnectionEnded,
     Drain,
@@ -404,6 +405,8 @@ class WorkerPool:
             worker.may_accept = message.may_accept
         elif isinstance(message, BrokerAddress):
             self._on_broker_met(message)
+        elif isinstance(message, BrokerReached):
+            self.announcements.broker_reached(message)
         else:
             self._progressed(worker, message)
             self._changed.set()

@@ -112,6 +112,7 @@ class Worker:
             make_mutation_group=asked_buckets(questions, usage),
             announced_quotas=self._quotas,
         )
+        self.data_path.on_node_learned = self._send_reached
         sessions = self.data_path.session_settings
         sessions.principals = RemotePrincipals(questions, self._send)
         sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
@@ -245,6 +246,9 @@ class Worker:
     def _send_broker(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
         self._send(messages.BrokerAddress(route.number, node_id, *address))
 
+    def _send_reached(self, node_id: int, address: tuple[str, int], route: int) -> None:
+        self._send(messages.BrokerReached(route, node_id, *address))
+
     # --- messages of the supervisor
 
     def received(self, message: AnyMessage) -> None:
@@ -258,6 +262,7 @@ class Worker:
             messages.Quotas: self._quotas_changed,
             messages.Ports: self._ports_bound,
             messages.BrokerAddress: self._broker_met,
+            messages.BrokerReached: self._broker_reached,
             messages.Cluster: self._cluster_changed,
             messages.Authority: self._authority_changed,
             messages.MakeRoom: lambda message: self.data_path.make_room(message.protected_listener),
@@ -315,6 +320,9 @@ class Worker:
         route = next((route for route in self._routes if route.number == message.route), None)
         if route is not None:
             route.book.upstream[message.node_id] = (message.host, message.port)
+
+    def _broker_reached(self, message: messages.BrokerReached) -> None:
+        self.data_path.scopes.learn(message.node_id, (message.host, message.port), message.route)
 
     def _cluster_changed(self, message: messages.Cluster) -> None:
         brokers = tuple(metadata.Broker(*broker, None) for broker in message.brokers)

@@ -208,6 +208,15 @@ class BrokerAddress(Message):
     port: int
 
 
+class BrokerReached(Message):
+    """The node id of the broker that a worker has reached at an address, with the number of its route."""
+
+    route: int
+    node_id: int
+    host: str
+    port: int
+
+
 class AlterQuotas(Message):
     """Request to the supervisor to make changes; the response is a list of results."""
 
@@ -284,6 +293,7 @@ AnyMessage = (
     | Accepting
     | PrincipalConnectionEnded
     | BrokerAddress
+    | BrokerReached
     | Request
     | Answer
 )

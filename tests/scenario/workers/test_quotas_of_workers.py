@@ -10,13 +10,15 @@ import pytest
 
 from proxy.shared_usage.segment import QUOTAS_AT, Segment
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
-from tests.support.processes.sluice_workers import connected, running, stopped, workers_of
+from tests.support.processes.sluice_workers import connected, page_of, running, stopped, workers_of
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import (
     PRODUCE,
     Request,
     api_versions_request,
     correlation_id_of,
+    metadata_request,
     produce_of_size,
     throttle_ms_of,
 )
@@ -90,3 +92,20 @@ def segment_of(sluice: SluiceProcess) -> Segment:
     descriptors = Path(f"/proc/{sluice.pid}/fd").iterdir()
     memory = next(one for one in descriptors if "memfd:sluice-usage" in str(one.readlink()))
     return Segment(os.open(memory, os.O_RDWR))
+
+
+async def test_traffic_of_the_bootstrap_port_counts_for_its_broker_in_every_worker(tmp_path: Path) -> None:
+    """When one worker has reached a broker by its node id, the bootstrap connections of another worker share the budget of that broker."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        for at, client in enumerate(clients):
+            assert correlation_id_of(await client.ask(metadata_request(at))) == at
+        by_node_id = await ScriptedClient.connect(sluice.broker_port(broker.node.node_id))
+        await by_node_id.ask(api_versions_request(1))
+        for at, client in enumerate([*clients, by_node_id]):
+            await client.ask(produce_of_size(REQUEST_BYTES, at))
+        page = await page_of(sluice, "/quotas")
+        assert [group["broker"] for group in page["groups"]] == [str(broker.node.node_id)]
+        assert page["groups"][0]["recorded_total"] > 2.5 * REQUEST_BYTES
+        for client in [*clients, by_node_id]:
+            client.close()
