@@ -80,6 +80,8 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
             service_us=st.just(0),
             metadata_bytes=st.sampled_from((0, 2_000_000)),
             answer_items=st.just(0),
+            paced=st.just(False),
+            workers=st.just(1),
         )
     if goal == "items":
         return st.builds(
@@ -93,6 +95,8 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
             service_us=st.just(0),
             metadata_bytes=st.sampled_from((0, 100_000)),
             answer_items=st.sampled_from((0, 300, 5_000)),
+            paced=st.just(False),
+            workers=st.just(1),
         )
     is_time, is_bytes = goal == "request", goal in ("produce", "fetch")
     return st.builds(

@@ -9,13 +9,16 @@ from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.flat_line import FlatLine
 from proxy.enforcement.paced.line import PacedLine
-from proxy.enforcement.paced.member import Member, Path, Weigh
+from proxy.enforcement.paced.member import CLAIM_NS, COUNT_EVERY_NS, Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
 from quota.paced_schedule import BYTES_NS, MS_NS, PacedSchedule, cost_ns, ms_after, rescaled_ns
 
-NOTHING: Final = -1, 0
+SIZES_MAX: Final = 32
+"""Sizes of requests whose cost is kept."""
+CERTAIN: Final = 1.0 - 1e-9
+"""So far below a limit a quotient in floating point is certainly below it."""
 RECENT_MS: Final = 2_000
 """The highest number of open fetches of this time, or of the time before, shares the burst."""
 
@@ -43,9 +46,10 @@ class PacedGroup(PendingAbove):
 
     __slots__ = (
         "_between",
+        "_burst_bytes",
         "_charged_by",
         "_cost",
-        "_last_size",
+        "_costs",
         "_peak",
         "_peak_before",
         "_peak_since_ms",
@@ -81,13 +85,15 @@ class PacedGroup(PendingAbove):
     ) -> None:
         self._charged_by: float | None = None  # the bound before a change that `rescale` does not know yet
         self._rescales = [] if rescales is None else rescales
+        self._costs: dict[int, int] = {}
+        self._cost = 0  # the last one
+        self._burst_bytes = 0  # not computed yet
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.declared = tags.get(GROUP_TAG)
         self._between = between or _nothing_between
         self.schedule = PacedSchedule(burst_ns)
         self.line = self._new_line(above, weigh)
-        self._last_size, self._cost = NOTHING
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine | FlatLine:
@@ -109,7 +115,8 @@ class PacedGroup(PendingAbove):
         """Use `bound` from the next request on; `rescale` follows, since this call has no time."""
         before = self.bound
         super().update_bound(bound)
-        self._last_size, self._cost = NOTHING
+        self._costs.clear()
+        self._burst_bytes = 0
         if self._charged_by is None and before != bound and self.schedule.virtual_ns:
             self._charged_by = before
             self._rescales.append(self)
@@ -133,10 +140,102 @@ class PacedGroup(PendingAbove):
         return True
 
     def cost_ns(self, amount: int) -> int:
-        """Return the cost of a request; requests of one client often have one size."""
-        if amount != self._last_size:
-            self._last_size, self._cost = amount, cost_ns(amount, self.bound, self.unit_ns)
-        return self._cost
+        """Return the cost of a request; requests of one client often have few sizes."""
+        cost = self._costs.get(amount)
+        if cost is None:
+            if len(self._costs) >= SIZES_MAX:
+                self._costs.clear()
+            cost = cost_ns(amount, self.bound, self.unit_ns)
+            if self.bound < UNLIMITED:  # a group without a bound has no short path
+                self._costs[amount] = cost
+        self._cost = cost
+        return cost
+
+    # The usual case of one process: nothing waits, members were counted a moment ago, and the group has no parent and no levels below
+    # this member. Each of these methods does in one step what the general ones do in several. False: nothing was done.
+
+    def passes_at_once(self, member: Member, size: int, now_ms: int) -> bool:
+        """Charge and record a Produce of a member of this group that certainly passes now, with room for it in the burst."""
+        cost, now_ns, schedule, root = self._costs.get(size), now_ms * MS_NS, self.schedule, self.line.root
+        latest_ns, virtual_ns, own_ns = now_ns + schedule.burst_ns, schedule.virtual_ns, member.virtual_ns
+        if virtual_ns < now_ns:
+            virtual_ns = now_ns
+        if (
+            cost is None
+            or virtual_ns + cost > latest_ns
+            or own_ns > latest_ns
+            or root.waits
+            or member.claims_until_ns <= now_ns  # it may have been forgotten
+            or now_ns - root.counted_ns >= COUNT_EVERY_NS
+            or member.level is not None
+        ):
+            return False
+        schedule.virtual_ns = virtual_ns + cost
+        member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
+        member.claims_until_ns = now_ns + CLAIM_NS
+        root.seen_ns = now_ns
+        if self._start_ms <= now_ms < self._end_ms:
+            self._value += size
+            self._last_ms = now_ms
+        else:
+            self._add(size, now_ms)
+        return True
+
+    def reserves_at_once(self, member: Member, most: int, size: int, now_ms: int) -> bool:
+        """Reserve `size` bytes for a fetch that certainly passes now and may return the `most` bytes that it requests."""
+        cost, now_ns, schedule, root = self._costs.get(size), now_ms * MS_NS, self.schedule, self.line.root
+        latest_ns, virtual_ns, own_ns, fetches = now_ns + schedule.burst_ns, schedule.virtual_ns, member.virtual_ns, self.open_fetches
+        if self._peak > fetches:
+            fetches = self._peak
+        others = self._peak_before if self._peak_before > fetches else fetches
+        if (
+            cost is None
+            or own_ns > latest_ns
+            or root.waits
+            or member.claims_until_ns <= now_ns
+            or now_ns - root.counted_ns >= COUNT_EVERY_NS
+            or member.level is not None
+            or now_ms - self._peak_since_ms >= RECENT_MS
+            or most * ((others or 1) + 1) > self._burst_bytes
+        ):
+            return False
+        if self._pending or virtual_ns > now_ns:
+            room_ns = latest_ns - (virtual_ns if virtual_ns > now_ns else now_ns)
+            if (self._pending + size) * self.unit_ns > self.bound * room_ns * CERTAIN:
+                return False
+        self._peak = fetches
+        self._pending += size
+        self.open_fetches += 1
+        member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
+        member.claims_until_ns = now_ns + CLAIM_NS
+        root.seen_ns = now_ns
+        return True
+
+    def answers_at_once(self, member: Member, reserved: int, size: int, now_ms: int) -> bool:
+        """Charge and record the response to a fetch that had reserved at least its `size`."""
+        costs, now_ns, schedule, root = self._costs, now_ms * MS_NS, self.schedule, self.line.root
+        cost, held = costs.get(size), costs.get(reserved)
+        if (
+            cost is None
+            or held is None
+            or root.waits
+            or member.above is not root
+            or root.seen_ns - root.counted_ns >= COUNT_EVERY_NS
+            or size > reserved
+        ):
+            return False
+        self._pending -= reserved
+        self.open_fetches -= 1
+        if size < reserved:
+            member.virtual_ns -= held - cost if root.total <= 1.0 else int((held - cost) * root.total)
+            root.timed = None
+        schedule.virtual_ns = (schedule.virtual_ns if schedule.virtual_ns > now_ns else now_ns) + cost
+        if self._start_ms <= now_ms < self._end_ms:
+            self._value += size
+            self._last_ms = now_ms
+        else:
+            self._add(size, now_ms)
+        return True
 
     def due_ns(self, now_ns: int, reserved: int = 0) -> int:
         """Return when the schedules of this group and its parents let a request pass.
@@ -197,7 +296,9 @@ class PacedGroup(PendingAbove):
     @property
     def burst_bytes(self) -> int:
         """The bytes, or the handler time in nanoseconds, of the burst; at least one."""
-        return max(1, int(min(self.bound * self.schedule.burst_ns / self.unit_ns, INT32_MAX)))
+        if not self._burst_bytes:
+            self._burst_bytes = max(1, int(min(self.bound * self.schedule.burst_ns / self.unit_ns, INT32_MAX)))
+        return self._burst_bytes
 
     def fits_age_step(self, amount: int, read_ms: int, now_ms: int) -> bool:
         """Whether a request that has waited for 25 s may pass before its time: one in 25 s, with no more than the bound passes in them."""

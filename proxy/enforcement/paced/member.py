@@ -122,21 +122,22 @@ class Member:
         timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
         seen_ns: of a group without a parent: the time of its last check or charge.
         members: its own members, by name.
+        total: the weights of those with a claim, when they were counted last, at `counted_ns`.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
     __slots__ = (
-        "_counted_ns",
         "_is_plain",
-        "_total",
         "above",
         "claims_until_ns",
+        "counted_ns",
         "group",
         "level",
         "members",
         "name",
         "seen_ns",
         "timed",
+        "total",
         "virtual_ns",
         "waiting",
         "waits",
@@ -160,16 +161,16 @@ class Member:
         self.seen_ns = 0
         self.members: dict[Hashable, Member] = {}
         self.level: Level | None = None
-        self._total = 1.0
+        self.total = 1.0
         self._is_plain = True  # no declared group is among its members
-        self._counted_ns = -COUNT_EVERY_NS
+        self.counted_ns = -COUNT_EVERY_NS
 
     def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = Member(name, self, weigh=weigh)
-            self._counted_ns = now_ns - COUNT_EVERY_NS
+            self.counted_ns = now_ns - COUNT_EVERY_NS
         return found
 
     def enter(self, member: Member) -> None:
@@ -186,21 +187,21 @@ class Member:
 
     def share_of(self, member: Member, now_ns: int) -> float:
         """Return how many times the cost a member is charged: the weights of all members with a claim over its own."""
-        if now_ns - self._counted_ns >= COUNT_EVERY_NS:
-            self._counted_ns = now_ns
+        if now_ns - self.counted_ns >= COUNT_EVERY_NS:
+            self.counted_ns = now_ns
             for name in [name for name, one in self.members.items() if one.is_forgotten(now_ns)]:
                 del self.members[name]
             for one in self.members.values():
                 if one.weigh is not None:
                     one.weight = one.weigh()
             self._is_plain = all(one.weigh is None for one in self.members.values())
-            self._total = sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
-        return max(1.0, self._total / member.weight)
+            self.total = sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
+        return max(1.0, self.total / member.weight)
 
     @property
     def is_shared_equally(self) -> bool:
         """Whether several members had a claim when claims were counted last, and none of them is a declared group."""
-        return self._is_plain and self._total > 1.0
+        return self._is_plain and self.total > 1.0
 
     def rescale(self, ratio: float, now_ns: int) -> None:
         """Multiply the leads of its members, because the bound of the group has changed."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.member import Member
+from proxy.session.in_flight import InFlight
 from proxy.session.request_context import (
     FETCH,
     NO_ACK,
@@ -19,17 +22,34 @@ from proxy.session.request_context import (
     RequestContext,
 )
 from proxy.session.requests.admitted_requests import AdmittedRequests
+from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import lowered
-from proxy.session.requests.pending_requests import INT32, Stop
+from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
 from proxy.session.requests.timed_requests import TimedRequests
+from proxy.session.throttle.fetch_admission import Reservation
 from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
-from quota.entity import UNLIMITED
+from proxy.session.throttle.throttle_state import ThrottleState
 from quota.paced_schedule import MS_NS
 
 _CORRELATION_ID_AT: Final = 8
 _OBSERVE: Final = Mode.OBSERVE  # an Enum member is looked up by a call
 _NEVER_MS: Final = 1 << 62
 _OF_WINDOW: Final = {PACED_PASS: PASS, PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
+
+
+class Usual(NamedTuple):
+    """What is known of requests like the last one that passed at once.
+
+    Attributes:
+        reservation: how a fetch of their member passes: on time, and without a wait.
+        answered: the context of their responses.
+    """
+
+    context: RequestContext
+    group: PacedGroup
+    member: Member
+    reservation: Reservation
+    answered: RequestContext
 
 
 class PacedRequests(AdmittedRequests[PacedAdmission]):
@@ -39,9 +59,21 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         timed: admits them by a schedule of handler time as well; None: there is none.
     """
 
-    __slots__ = ("timed",)
+    __slots__ = ("_fetches", "_produces", "timed")
 
     timed: TimedRequests | None
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        throttle: ThrottleState,
+        admission: PacedAdmission,
+        pending: PendingRequests,
+        classifier: RequestClassifier,
+    ) -> None:
+        super().__init__(in_flight, throttle, admission, pending, classifier)
+        self._produces: Usual | None = None
+        self._fetches: Usual | None = None
 
     def resolve(self, context: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which requests are handled: another one where their group has a window, or no quota applies."""
@@ -55,30 +87,61 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         return context.of_kind(_OF_WINDOW[context.kind])
 
     def passes(self, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
-        """Charge a Produce that certainly passes now; return the context of its response. None: nothing was done.
+        """Charge a Produce, or reserve for a Fetch, that certainly passes now; return the context of its response. None: nothing was done.
 
-        That is the usual case: one process, and a group without a parent in which nothing waits. After the request, the schedule is at most
+        That is the usual case: one process, and a group without a parent in which nothing waits. After a Produce, the schedule is at most
         the burst ahead of the clock, so its response announces nothing.
         """
-        client, throttle = context.client, self._throttle
-        group = client.produce(now_ms)
-        if type(group) is not PacedGroup or group.parent is not None or group.bound >= UNLIMITED or group.line.has_waiting_beside():
-            return None
+        client, throttle, is_fetch = context.client, self._throttle, context.kind == PACED_FETCH
         if throttle.logging_in or throttle.session_ends_ms or client.enforcement.mode is _OBSERVE:
             return None
         timed_by = client.request(now_ms)
         if timed_by is not None and timed_by.is_paced:
             return None
-        schedule, cost_ns, now_ns = group.schedule, group.cost_ns(size), now_ms * MS_NS
-        if max(schedule.virtual_ns, now_ns) + cost_ns > now_ns + schedule.burst_ns:
+        if is_fetch:
+            return self._reserves(context, client.fetch(now_ms), now_ms)
+        if context.kind != PACED_PRODUCE:
             return None
-        path = group.path_of(client.declared, self._classifier.member)
-        if not self._admission.passes_at_once(group, path, size, now_ms):
+        group, usual = client.produce(now_ms), self._produces
+        if usual is None or usual[0] is not context or usual[1] is not group:
+            usual = self._produces = self._usual(context, group, now_ms, PASS)
+            if usual is None:
+                return None
+        _, paced, member, _, answered = usual
+        if not paced.passes_at_once(member, size, now_ms):
+            self._produces = None  # its member may be another one by now
             return None
-        self._note(context, group, size, now_ms)
+        if self._classifier.meter is not None:
+            self._admission.is_on_time, self._admission.waited_ms = True, 0
+            self._note(context, paced, size, now_ms)
         if context.cell is None:
             client.usage.own_produce_bytes += size
-        return context.of_kind(PASS)
+        return answered
+
+    def _reserves(self, context: RequestContext, group: EnforcedGroup | None, now_ms: int) -> RequestContext | None:
+        """Reserve for a Fetch that certainly passes now."""
+        usual, most = self._fetches, context.max_bytes
+        if usual is None or usual[0] is not context or usual[1] is not group:
+            usual = self._fetches = self._usual(context, group, now_ms, FETCH)
+        if usual is None or most is None:
+            return None
+        _, paced, member, reservation, answered = usual
+        admission = self._admission
+        reserved = most if most > admission.over_bytes else admission.over_bytes
+        if not paced.reserves_at_once(member, most, reserved, now_ms):
+            self._fetches = None
+            return None
+        admission.fetches.enter(paced, reserved, most, reservation)
+        return answered
+
+    def _usual(self, context: RequestContext, group: EnforcedGroup | None, now_ms: int, answered: int) -> Usual | None:
+        """Find the member of a request and the context of its response; None: its group is none of the usual kind."""
+        if type(group) is not PacedGroup or group.parent is not None:
+            return None
+        member = group.line.member(group.path_of(context.client.declared, self._classifier.member), now_ms * MS_NS)
+        if member.above is not group.line.root:
+            return None
+        return Usual(context, group, member, Reservation(member, True, 0), context.of_kind(answered))
 
     def take(
         self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool

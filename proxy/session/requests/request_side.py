@@ -24,7 +24,6 @@ from proxy.session.request_context import (
     NO_ACK,
     PACED,
     PACED_NO_ACK,
-    PACED_PRODUCE,
     PRODUCE,
     RequestContext,
 )
@@ -193,7 +192,7 @@ class RequestSide:
             return self._follow(data, now_ms, now_ns)
         client = head.client
         if head.kind >= FETCH:
-            if head.kind == PACED_PRODUCE and self._paced is not None:
+            if head.kind >= PACED and self._paced is not None:
                 answered = self._paced.passes(head, size, now_ms)
                 if answered is None:
                     return self._follow(data, now_ms, now_ns)

@@ -220,13 +220,14 @@ class ResponseSide:
                 client.usage.own_produce_bytes += amount
         elif kind == FETCH:
             amount, group = size - head.api.response_header_version, client.fetch(now_ms)
-            if group is not None and not group.record_within(amount, now_ms):
+            if group is None or group.record_within(amount, now_ms):
+                self._fetch_admission.answered(amount)
+            elif self._meter is not None or not self._fetch_admission.answered_at_once(group, amount, now_ms):
                 return self._follow(data, now_ms, now_ns)
             if cell is None:
                 client.usage.own_fetch_bytes += amount
             else:
                 cell.fetch_bytes += amount
-            self._fetch_admission.answered(amount)
         else:
             amount, group = 0, None
         if cell is not None:

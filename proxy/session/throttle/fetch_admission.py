@@ -34,9 +34,11 @@ class PacedFetches(Protocol):
 
     Attributes:
         answered_waited_ms: how long the fetch had waited whose response has arrived last.
+        over_bytes: size of that response, if it was more than requested; else 0.
     """
 
     answered_waited_ms: int
+    over_bytes: int
 
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes."""
@@ -253,6 +255,21 @@ class FetchAdmission:
         if group.fetch_queue and size_bytes < expected_bytes:
             group.fetch_queue.notify_first()
         return 0
+
+    def answered_at_once(self, group: EnforcedGroup, size_bytes: int, now_ms: int) -> bool:
+        """Do what `answered` does, and charge the response, in the usual case of a paced group. False: nothing was done."""
+        under_way, paced = self._under_way, self.paced
+        if type(group) is not PacedGroup or paced is None or not under_way:
+            return False
+        charged, reserved, most, reservation = under_way[0]
+        if charged is not group or reservation is None or size_bytes > most or group.parent is not None:
+            return False
+        if not group.answers_at_once(reservation.member, reserved, size_bytes, now_ms):
+            return False
+        del under_way[0]
+        self._answer_bytes, self._answer_bytes_max, self._summed = size_bytes, most, None
+        paced.answered_waited_ms, paced.over_bytes = reservation.waited_ms, 0
+        return True
 
     def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
         """Groups got another pacing: what is in flight counts for the groups that continue them, and what waits is checked again."""

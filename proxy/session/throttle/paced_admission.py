@@ -24,6 +24,7 @@ class PacedAdmission:
         is_on_time: whether the last admitted request passes by the schedule; False: by an age step, before its time.
         waited_ms: how long it waited.
         wait_until_ms: when to check a waiting request again.
+        over_bytes: size of the last response to a fetch, if that was more than requested; else 0.
 
     Args:
         fetches: keeps the fetches in flight, of all groups.
@@ -32,43 +33,32 @@ class PacedAdmission:
     __slots__ = (
         "_among_fetches",
         "_among_produces",
-        "_fetches",
         "_group",
         "_is_fetch",
         "_member",
-        "_over_bytes",
         "_waiting",
         "answered_waited_ms",
+        "fetches",
         "is_on_time",
+        "over_bytes",
         "wait_until_ms",
         "waited_ms",
     )
 
     def __init__(self, fetches: FetchAdmission) -> None:
-        self._fetches = fetches
+        self.fetches = fetches
         self._group: PacedGroup | None = None  # of the waiting request ...
         self._waiting: Place | None = None  # ... and its place
         self._is_fetch = False
         self._member: Member | None = None  # what the last request was charged to
         self._among_produces: Connection | None = None  # this connection in the line of its group of produced bytes ...
         self._among_fetches: Connection | None = None  # ... and of fetched bytes
-        self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
+        self.over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
         self.wait_until_ms = 0
         self.waited_ms = 0
         self.answered_waited_ms = 0
         fetches.paced = self
-
-    def passes_at_once(self, group: PacedGroup, path: Path, size: int, now_ms: int) -> bool:
-        """Charge a Produce that its group lets pass now. False: its member has used the burst, and nothing was done."""
-        now_ns, line = now_ms * MS_NS, group.line
-        member = line.member(path, now_ns)
-        if member.virtual_ns > now_ns + group.schedule.burst_ns or member.level is not None or self._waiting is not None:
-            return False
-        self._member, self.is_on_time, self.waited_ms = member, True, 0
-        group.record(size, now_ms)
-        line.charge(member, group.cost_ns(size), now_ns)
-        return True
 
     def admits_paced(self, group: PacedGroup, path: Path, client_id: str, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
@@ -86,7 +76,7 @@ class PacedAdmission:
         group.refresh(now_ms)
         self.is_on_time, self.waited_ms = True, 0
         if self._group is not group:
-            self._fetches.leave_queue()
+            self.fetches.leave_queue()
         place = self._waiting
         if place is None:
             member = line.member(path, now_ns)
@@ -159,7 +149,7 @@ class PacedAdmission:
     def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
         most = min(group.share_bytes(now_ms), requested)
-        return most, max(most, self._over_bytes)
+        return most, max(most, self.over_bytes)
 
     def produced(self, group: PacedGroup, size: int, now_ms: int) -> None:
         """Charge a Produce that passes now."""
@@ -169,14 +159,14 @@ class PacedAdmission:
     def fetched(self, group: PacedGroup | None, size: int, most: int, now_ms: int) -> None:
         """Reserve `size` bytes for a fetch of `most` bytes that passes now; None: no quota applies to it."""
         if group is None:
-            self._fetches.forwarded(None)
+            self.fetches.forwarded(None)
             return
         group.pending += size
         group.open_fetches += 1
         assert self._member is not None
         member = self._member
         self._passed(group, size, now_ms)
-        self._fetches.enter(group, size, most, Reservation(member, self.is_on_time, self.waited_ms))
+        self.fetches.enter(group, size, most, Reservation(member, self.is_on_time, self.waited_ms))
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
@@ -188,7 +178,7 @@ class PacedAdmission:
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes: what it did not use is free again."""
         self.answered_waited_ms = reservation.waited_ms
-        self._over_bytes = size_bytes if size_bytes > most else 0
+        self.over_bytes = size_bytes if size_bytes > most else 0
         group.open_fetches -= 1
         if size_bytes < reserved:
             group.take_back(reservation.member, reserved, size_bytes)
@@ -203,7 +193,7 @@ class PacedAdmission:
 
     def _line_changed(self) -> None:
         """Check again, because the waiting request may pass now."""
-        self._fetches.notify()
+        self.fetches.notify()
 
 
 def announced_ms(client: ClientQuota, now_ms: int) -> int:

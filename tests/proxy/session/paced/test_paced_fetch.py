@@ -1,13 +1,21 @@
 """Fetch under paced enforcement: it reserves the most that it may return, and is charged when its response arrives."""
 
 import struct
+from collections.abc import Callable
+from unittest import mock
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.meter.meter import Meter
+from proxy.session.request_context import RequestContext
+from proxy.session.requests.paced_requests import PacedRequests
+from proxy.session.throttle.fetch_admission import FetchAdmission
 from tests.support.frames.kafka_frames import fetch, split
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, fetched_of
@@ -158,3 +166,75 @@ def test_decisions_are_metered_as_checked_and_unchecked(paced: ProxyFixture) -> 
     peer.asks(ask(1), fetched_of(2_500, 1))
     assert noted == [("checked", 500), ("unchecked", 2_000)]
     assert BOUND == 1_000
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([100, 300, 2_000]),
+        st.sampled_from([90, 100, 300, 2_500]),
+        st.sampled_from([2, 2, 20, 0, 60, 700]),
+    ),
+    min_size=1,
+    max_size=30,
+)
+"""Connection, bytes that a fetch requests, bytes of its response, and pause after it in ms."""
+
+
+def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> None:
+    """Fetches that pass at once, and their responses, leave group, members and client as the general path leaves them."""
+    passes, answers = PacedRequests.passes, FetchAdmission.answered_at_once
+    taken: list[object] = []
+
+    def noted_pass(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
+        found = passes(requests, context, size, now_ms)
+        taken.extend(["request"] if found else [])
+        return found
+
+    def noted_answer(admission: FetchAdmission, group: EnforcedGroup, size_bytes: int, now_ms: int) -> bool:
+        found = answers(admission, group, size_bytes, now_ms)
+        taken.extend(["answer"] if found else [])
+        return found
+
+    @settings(max_examples=20, deadline=None)
+    @given(steps=STEPS)
+    @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3)
+    def compare(steps: list[tuple[int, int, int, int]]) -> None:
+        with mock.patch.object(PacedRequests, "passes", noted_pass), mock.patch.object(FetchAdmission, "answered_at_once", noted_answer):
+            short = played(steps)
+        with (
+            mock.patch.object(PacedRequests, "passes", return_value=None),
+            mock.patch.object(FetchAdmission, "answered_at_once", return_value=False),
+        ):
+            general = played(steps)
+        assert general == short
+
+    compare()
+    assert set(taken) == {"request", "answer"}
+
+
+def played(steps: list[tuple[int, int, int, int]]) -> list[object]:
+    """Return what reached the broker and when, and the state of the group and its members."""
+    passed: list[tuple[int, bytes]] = []
+    with ProxyFixture(fetch=BOUND, factories=PacedGroups(1_000)) as proxy:
+
+        def forward(peer: Peer) -> Callable[[bytes | memoryview], None]:
+            def forwarded(data: bytes | memoryview) -> None:
+                for frame in split(bytes(data)):
+                    passed.append((proxy.now_ms, frame))
+                    (number,) = struct.unpack_from(">i", frame, 8)
+                    proxy.loop.call_later(0.001, peer.broker.arrive, fetched_of(steps[number][2], number))
+
+            return forwarded
+
+        peers = [proxy.connect(host=f"10.0.0.{1 + at // 2}") for at in range(3)]
+        for peer in peers:
+            peer.broker.write = peer.connection.client.write_peer = forward(peer)  # type: ignore[method-assign]
+        for number, (at, requested, _, pause_ms) in enumerate(steps):
+            peers[at].client.arrive(ask(number, max_bytes=requested))
+            proxy.wait(pause_ms)
+        group = group_of(proxy)
+        members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]
+        assert not any(peer.connection.closing for peer in peers)
+        assert proxy.loop.crashes == []
+        return [passed, group.schedule.virtual_ns, members, group.state, group.pending, group.open_fetches, group.share_bytes(proxy.now_ms)]

@@ -6,7 +6,7 @@ from itertools import pairwise
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
@@ -224,7 +224,11 @@ def test_any_span_passes_no_more_than_bound_and_burst(loads: list[list[int]], bu
             assert before_last <= Fraction(int(BOUND)) * (end_ms - begin_ms + burst_ms) / 1_000
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(80, 900), st.integers(0, 700)), min_size=1, max_size=30)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2), st.one_of(st.sampled_from([80, 200]), st.integers(80, 900)), st.sampled_from([2, 2, 20, 0, 60, 700])),
+    min_size=1,
+    max_size=30,
+)
 """Connection, size of a request, and pause after it in ms."""
 
 
@@ -240,6 +244,7 @@ def test_the_short_path_charges_what_the_general_path_charges(mode: Mode) -> Non
 
     @settings(max_examples=20, deadline=None)
     @given(steps=STEPS)
+    @example(steps=[(0, 200, 2), (0, 80, 20)] * 3)
     def compare(steps: list[tuple[int, int, int]]) -> None:
         with mock.patch.object(PacedRequests, "passes", noted):
             short = _played(steps, mode)
