@@ -44,8 +44,21 @@ ENTRY = st.tuples(
 def test_shares_are_max_min_on_all_levels(entries: list[tuple[int, str, int, int, int]]) -> None:
     """Whatever wants how much, each connection gets its max-min part of its client-id's, this of its principal's, this of the bound."""
     clients = [Clients(*entry) for entry in entries]
+    if any(one.pace_ms for one in clients):  # see the next test
+        clients = [one._replace(size=20_000) for one in clients]
     found = shares_of(LevelLoad("", clients, []), SECONDS)
     assert found == pytest.approx(max_min_parts(clients), rel=0.08, abs=0.01)
+
+
+@pytest.mark.parametrize(("connections", "smaller"), [(1, 0.2), (4, 0.4875)])
+def test_what_others_leave_goes_to_those_that_wait(connections: int, smaller: float) -> None:
+    """Above the share of its client-id, a single connection with smaller requests gets less than one with larger ones; four get as much.
+
+    What others leave passes when the schedules are idle, to a request that waits then. A single connection is absent after each answer.
+    """
+    greedy = [Clients(0, "a", connections, size) for size in (10_000, 40_000)]
+    found = shares_of(LevelLoad("", [*greedy, Clients(0, "b", 1, 10_000, 200)], []), SECONDS)
+    assert found == pytest.approx([smaller, 0.975 - smaller, 0.025], rel=0.05)
 
 
 def max_min_parts(clients: Sequence[Clients]) -> list[float]:
