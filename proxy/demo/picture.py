@@ -154,9 +154,9 @@ def _paced_head(seconds: int) -> list[str]:
     return [
         f'<text class="title" x="{EDGE}" y="44">Held to the quota evenly: paced enforcement</text>',
         f'<text class="small" x="{EDGE}" y="68">Four unmodified Kafka clients, and a burst of connections, through Sluice for'
-        f" {seconds} s. Bytes pass by a schedule:</text>",
+        f" {seconds} s. Bytes and request time pass by a schedule:</text>",
         f'<text class="small" x="{EDGE}" y="86">one second of quota may be used at once, then each request waits for its time.'
-        " Request time and connections are as in Kafka.</text>",
+        " Connections are as in Kafka.</text>",
     ]
 
 

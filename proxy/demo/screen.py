@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.demo.clients.cast import BURST_SECONDS, Role
-from proxy.demo.judgement.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
+from proxy.demo.judgement.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, PACED_TIME_RATIO_MAX, Judgement
 from proxy.demo.judgement.proof import Proof
 from proxy.demo.proxies import FleetSeen
 
@@ -132,7 +132,10 @@ def introduction(brokers: int, seconds: int, proxies: int, *, paced: bool) -> li
     window = (
         f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then responses wait until it is older."
     )
-    schedule = "Bytes pass by a schedule: one second's worth may pass at once, then each request waits for its time. Nothing stops."
+    schedule = (
+        "Bytes and request time pass by a schedule: one second's worth may pass at once, then each request waits for its time."
+        " Nothing stops."
+    )
     lines = [
         f"Sluice demo, {seconds} s: four Kafka clients -> {sluice} -> {brokers} brokers (librdkafka's mock cluster, here).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
@@ -148,11 +151,12 @@ def introduction(brokers: int, seconds: int, proxies: int, *, paced: bool) -> li
 
 def rule(proxies: int, *, paced: bool) -> str:
     """Return the conditions of "ok"."""
-    burst = "1 s, of clicks 10 s" if paced else f"{BURST_SECONDS} s"
+    burst = "1 s" if paced else f"{BURST_SECONDS} s"
+    time = f" request time {PACED_TIME_RATIO_MAX} x that amount," if paced else ""
     request = "one request" if proxies == 1 else "one request at each proxy"
     return (
         f"ok = amount <= bound x (elapsed + {burst}) + {request}, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
-        f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
+        f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),{time}\n"
         "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth;\n"
         "     and `sluice meter validate` finds the same in what Sluice metered."
     )

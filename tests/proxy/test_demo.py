@@ -83,6 +83,12 @@ class TestModel:
         assert sum(passed[:2]) == 3_000_000
         assert passed[2:] == [1_000_000] * 10
 
+    def test_a_schedule_of_request_time_passes_the_bound_and_the_burst(self) -> None:
+        """Under a schedule of 1 % a second requests of 0.1 percent-seconds pass at once for the burst, and then at the bound."""
+        passed = predict("Request", 1.0, 0.1, 50, 12, burst_ms=1_000)
+        assert sum(passed[:2]) == pytest.approx(3.0)
+        assert passed[2:] == pytest.approx([1.0] * 10)
+
     def test_without_a_quota_everything_passes(self) -> None:
         """Without a quota the model passes the offered load second by second."""
         assert predict("Produce", None, 1_000, 10, 3) == [100_000] * 3

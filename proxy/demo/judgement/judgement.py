@@ -12,6 +12,8 @@ from proxy.demo.series import SPAN_MS, Series
 LAST_SPAN_RATIO_MAX: Final = 1.15
 LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
 """Tolerance for request time: it is known only after it is used, and no client waits longer than a window for it."""
+PACED_TIME_RATIO_MAX: Final = 1.1
+"""Tolerance for request time with a schedule: a request may take longer than the time that it reserves."""
 MODEL_DISTANCE_MAX: Final = 0.1
 """Tolerance for connections: a refused connection has no verdict to recompute, so their number is compared with the model."""
 SEEN_SHARE_MIN: Final = 0.9
@@ -25,7 +27,7 @@ class Judgement:
     Attributes:
         passed: amount that passed: the larger of Sluice's count and the client's.
         predicted: amount that passes in each second, by Kafka's arithmetic for the offered load.
-        allowed: maximum amount that may pass: bound x (elapsed + 10 s) + one request at each proxy; None: no quota.
+        allowed: maximum amount that may pass: bound x (elapsed + burst) + one request at each proxy; None: no quota.
         last_rate: amount per second in the last ten seconds.
         verdicts, equal: number of throttles that were read from Sluice, and of those with an equal recomputed throttle time in ms.
         unseen: number of throttles that Sluice dropped before they were read.
@@ -81,6 +83,8 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Seq
     amount = amount if role.is_charged_by_sluice else round(amount)
     burst_s = BURST_SECONDS if group.burst_ms is None else group.burst_ms / 1_000
     allowed = None if role.bound is None else role.bound * (elapsed_s + burst_s) + places * amount
+    if allowed is not None and group.burst_ms is not None and role.is_charged_by_sluice:
+        allowed *= PACED_TIME_RATIO_MAX
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
     predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds, places, group.burst_ms)

@@ -7,9 +7,10 @@ quota gets an empty response, and its record is removed.
 import heapq
 
 from proxy.demo.pace import Pace
+from proxy.enforcement.paced.time_group import NS_PER_PERCENT_SECOND
 from quota.connections.connection_rate import ConnectionRate
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns, ms_after
+from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, PacedSchedule, cost_ns, ms_after
 
 SAMPLES, WINDOW_MS = 11, 1_000
 REQUEST_THROTTLE_MS_MAX = WINDOW_MS
@@ -37,7 +38,7 @@ def predict(
         burst_ms: burst of the quota's schedule, if it is paced.
     """
     if burst_ms is not None and bound is not None:
-        return _predict_paced(bound, round(amount), interval_ms, seconds, burst_ms)
+        return _predict_paced(quota_type, bound, amount, interval_ms, seconds, burst_ms)
     if quota_type == "Connection" and bound is not None:
         return _predict_connections(int(bound), interval_ms, seconds)
     group = QuotaGroup({}) if bound is None else QuotaGroup({}, bound)
@@ -57,8 +58,12 @@ def predict(
     return passed
 
 
-def _predict_paced(bound: float, amount: int, interval_ms: int, seconds: int, burst_ms: int) -> list[float]:
+def _predict_paced(quota_type: str, bound: float, amount: float, interval_ms: int, seconds: int, burst_ms: int) -> list[float]:
     """Return the amount that a schedule lets pass in each second."""
+    if quota_type == "Request":
+        cost = cost_ns(round(amount * NS_PER_PERCENT_SECOND), bound, HANDLER_TIME_NS)
+    else:
+        cost = cost_ns(round(amount), bound)
     schedule, pace = PacedSchedule(burst_ms * MS_NS), Pace(interval_ms, 0)
     passed, now_ms = [0.0] * seconds, 0
     while True:
@@ -66,7 +71,7 @@ def _predict_paced(bound: float, amount: int, interval_ms: int, seconds: int, bu
         now_ms += ms_after(schedule.wait_ns(now_ms * MS_NS))
         if now_ms >= seconds * 1_000:
             return passed
-        schedule.charge(cost_ns(amount, bound), now_ms * MS_NS)
+        schedule.charge(cost, now_ms * MS_NS)
         passed[now_ms // 1_000] += amount
         pace.done(now_ms)
 
