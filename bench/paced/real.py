@@ -107,9 +107,18 @@ def flow_of(passed: Passed, seconds: int) -> Flow:
             per_second[int(at)] += size
     rates = [size / BOUND for size in per_second[STEADY_S:]]
     times = sorted(at for at, _, _ in passed.samples if STEADY_S <= at < seconds)
+    return Flow(sum(rates) / len(rates), evenness(rates), max(rates), *gaps_ms(times, seconds), passed.disconnects)
+
+
+def evenness(rates: Sequence[float]) -> float:
+    """Return the part of the seconds with 0.9 to 1.1 of the bound; `rates` are those of the seconds, over the bound."""
+    return sum(0.9 <= rate <= 1.1 for rate in rates) / len(rates)
+
+
+def gaps_ms(times: Sequence[float], seconds: int) -> tuple[float, float]:
+    """Return the 99th percentile and the longest of the gaps between answers from second 10 on, of which `times` are the seconds."""
     gaps = sorted(later - earlier for earlier, later in pairwise([STEADY_S, *times, seconds]))
-    even = sum(0.9 <= rate <= 1.1 for rate in rates) / len(rates)
-    return Flow(sum(rates) / len(rates), even, max(rates), _quantile(gaps, 0.99) * 1e3, gaps[-1] * 1e3, passed.disconnects)
+    return _quantile(gaps, 0.99) * 1e3, gaps[-1] * 1e3
 
 
 def _quantile(values: Sequence[float], part: float) -> float:

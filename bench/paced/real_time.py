@@ -15,7 +15,7 @@ from bench.harness.arms import Arm, start_sluice
 from bench.harness.engine import Engine
 from bench.harness.frames import metadata_request
 from bench.harness.raw_client import Place, Wire, produce_frame
-from bench.paced.real import STEADY_S, Way
+from bench.paced.real import STEADY_S, Way, evenness, gaps_ms
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.kafka.java_tools import JavaTools
@@ -80,13 +80,10 @@ class _Client:
         await asyncio.gather(*tasks, return_exceptions=True)
         rates = [(after - before) / (end - begin) / PERCENT for (begin, before), (end, after) in pairwise(self.charged)]
         times = [at for at in self.answered if STEADY_S <= at < seconds]
-        gaps = sorted(later - earlier for earlier, later in pairwise([STEADY_S, *times, seconds]))
-        even = sum(0.9 <= rate <= 1.1 for rate in rates) / len(rates)
         (begin, before), (end, after) = self.charged[0], self.charged[-1]
-        p99_ms = gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))] * 1e3
         asked = len(times) / (seconds - STEADY_S)
         long_run = (after - before) / (end - begin) / PERCENT
-        return TimeFlow(long_run, even, max(rates), p99_ms, gaps[-1] * 1e3, asked, self.disconnects)
+        return TimeFlow(long_run, evenness(rates), max(rates), *gaps_ms(times, seconds), asked, self.disconnects)
 
     async def _again(self) -> None:
         while True:

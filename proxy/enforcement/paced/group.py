@@ -249,6 +249,10 @@ class PacedGroup(PendingAbove):
             due_ns = max(due_ns, group.own_due_ns(now_ns, reserved))
         return due_ns
 
+    def member_due_ns(self, member: Member, now_ns: int, reserved: int) -> int:
+        """Return when the schedules of the group, its parents and `member` let a request pass; `reserved` as in `due_ns`."""
+        return max(self.due_ns(now_ns, reserved), self.line.due_ns(member))
+
     def own_due_ns(self, now_ns: int, reserved: int) -> int:
         """Return when the schedule of this group alone lets a request pass; the arguments are those of `due_ns`."""
         virtual_ns, burst_ns = self.schedule.virtual_ns, self.schedule.burst_ns
@@ -300,9 +304,13 @@ class PacedGroup(PendingAbove):
             self._burst_bytes = max(1, int(min(self.bound * self.schedule.burst_ns / self.unit_ns, INT32_MAX)))
         return self._burst_bytes
 
+    def age_step_ms(self, read_ms: int) -> int:
+        """Return when a request that was read at `read_ms` may pass before its time, in monotonic ms."""
+        return max(read_ms, self.last_throttle_round_ms) + AGE_MAX_MS
+
     def fits_age_step(self, amount: int, read_ms: int, now_ms: int) -> bool:
         """Whether a request that has waited for 25 s may pass before its time: one in 25 s, with no more than the bound passes in them."""
-        if now_ms - max(read_ms, self.last_throttle_round_ms) < AGE_MAX_MS:
+        if now_ms < self.age_step_ms(read_ms):
             return False
         return all(amount * self.unit_ns <= group.bound * AGE_MAX_MS * MS_NS for group in self.chain)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
+from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.quota_scope import ClientQuota
@@ -81,7 +81,7 @@ class PacedAdmission:
         if place is None:
             member = line.member(path, now_ns)
             self._member = self._charged(member, client_id, now_ns, is_fetch=is_fetch)
-            if not line.has_waiting_beside() and self._due_ns(group, self._member, reserved, now_ns) <= now_ns:
+            if not line.has_waiting_beside() and group.member_due_ns(self._member, now_ns, reserved) <= now_ns:
                 return True
             connection = self._connection(client_id, is_fetch=is_fetch)
             place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms, reserved, connection)
@@ -90,7 +90,7 @@ class PacedAdmission:
         self._member, place.reserved = place.charged, reserved
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
         if line.is_next(place, now_ns):
-            due_ns = self._due_ns(group, place.charged, reserved, now_ns)
+            due_ns = group.member_due_ns(place.charged, now_ns, reserved)
             if due_ns <= now_ns:
                 return True
             self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
@@ -98,7 +98,7 @@ class PacedAdmission:
             group.last_throttle_round_ms = now_ms
             self.is_on_time = False
             return True
-        age_ms = max(read_ms, group.last_throttle_round_ms) + AGE_MAX_MS
+        age_ms = group.age_step_ms(read_ms)
         if age_ms > now_ms:
             self.wait_until_ms = min(self.wait_until_ms, age_ms)
         group.note_waiting(now_ms)
@@ -115,7 +115,7 @@ class PacedAdmission:
         group.refresh(now_ms)
         now_ns = now_ms * MS_NS
         member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns, is_fetch=is_fetch)
-        due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ns)
+        due_ns = group.member_due_ns(member, now_ns, size if is_fetch else 0)
         wait_ms = max(0, ms_after(due_ns) - now_ms)
         self.is_on_time = wait_ms == 0
         self.waited_ms = wait_ms if observes else 0
@@ -142,9 +142,6 @@ class PacedAdmission:
         for connection in (self._among_fetches, self._among_produces):
             if connection is not None:
                 connection.end()
-
-    def _due_ns(self, group: PacedGroup, member: Member, reserved: int, now_ns: int) -> int:
-        return max(group.due_ns(now_ns, reserved), group.line.due_ns(member))
 
     def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch may request now, and the bytes that it reserves."""

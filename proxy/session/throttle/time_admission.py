@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import NEVER_MS, EnforcedGroup
-from proxy.enforcement.mode import AGE_MAX_MS
 from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.paced_admission import CHECK_EVERY_MS
 from quota.paced_schedule import MS_NS, ms_after
 
-CHECK_EVERY_MS: Final = 1_000
-"""As in `PacedAdmission`."""
 MEMBER_WAIT_MS_MAX: Final = 1_000
 """A request that keeps a group membership waits no longer, as in the window (`MEMBER_SILENT_MS_MAX`)."""
 
@@ -144,14 +142,14 @@ class TimeAdmission:
         if self._place is None:
             member = line.member(path, now_ns)
             self._member = self._charged(member, client_id, now_ns)
-            if not line.has_waiting_beside() and _due_ns(group, self._member, reserved_ns, now_ns) <= now_ns:
+            if not line.has_waiting_beside() and group.member_due_ns(self._member, now_ns, reserved_ns) <= now_ns:
                 return True
             self._place = group, line.join(member, read_ms, self._line_changed, now_ms, reserved_ns, self._connection)
         place = self._place[1]
         self._member, place.reserved = place.charged, reserved_ns
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
         if line.is_next(place, now_ns):
-            due_ns = _due_ns(group, place.charged, reserved_ns, now_ns)
+            due_ns = group.member_due_ns(place.charged, now_ns, reserved_ns)
             if due_ns <= now_ns:
                 return True
             self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
@@ -169,7 +167,7 @@ class TimeAdmission:
             self.wait_until_ms = self.wait_until_ms if self._is_excused else min(self.wait_until_ms, excused_ms)
         if self._is_excused or group.fits_age_step(reserved_ns, read_ms, now_ms):
             return True
-        age_ms = max(read_ms, group.last_throttle_round_ms) + AGE_MAX_MS
+        age_ms = group.age_step_ms(read_ms)
         if age_ms > now_ms:
             self.wait_until_ms = min(self.wait_until_ms, age_ms)
         return False
@@ -178,7 +176,7 @@ class TimeAdmission:
         """Let a request pass whatever the schedule is; with `observes` its wait is how long it would wait."""
         now_ns = now_ms * MS_NS
         member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns)
-        wait_ms = max(0, ms_after(_due_ns(group, member, reserved_ns, now_ns)) - now_ms)
+        wait_ms = max(0, ms_after(group.member_due_ns(member, now_ns, reserved_ns)) - now_ms)
         self.leave_line()
         self._is_on_time, self._is_excused = wait_ms == 0, False
         if observes:
@@ -232,7 +230,3 @@ class TimeAdmission:
 
 def _bounds(group: PacedTimeGroup) -> tuple[float, ...]:
     return tuple(one.bound for one in group.chain)
-
-
-def _due_ns(group: PacedTimeGroup, member: Member, reserved_ns: int, now_ns: int) -> int:
-    return max(group.due_ns(now_ns, reserved_ns), group.line.due_ns(member))
