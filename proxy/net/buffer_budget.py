@@ -1,6 +1,6 @@
 """The byte budget of the process: pauses connections, closes some, and stops accepting once all buffers together grow too large.
 
-Every connection has limits of its own (`flow.WRITE_HIGH_BYTES` and those of the session); the budget limits their sum. Bytes kept by
+Every connection has limits of its own (`Channel.write_limits_bytes` and those of the session); the budget limits their sum. Bytes kept by
 sessions are counted at once (`proxy.session.buffers`). Unsent bytes of transports are counted once a second, at no cost per request.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from proxy.base.close_reason import CloseReason
 from proxy.base.pause_reason import MEMORY
 from proxy.net.connection import Connection
-from proxy.net.relay.flow import WRITE_LOW_BYTES, Channel
+from proxy.net.relay.flow import TO_CLIENT_LIMITS_BYTES, Channel
 from proxy.session.buffers import BufferAccount
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
@@ -21,6 +21,8 @@ from proxy.tls.transport import TlsTransport
 PAUSE_SHARE, RESUME_SHARE = 0.90, 0.80  # the sides with the largest backlogs are paused above the first and resumed below the second
 REFUSE_SHARE, ACCEPT_SHARE = 0.95, 0.90  # the same for accepting connections
 
+BACKLOG_BYTES = TO_CLIENT_LIMITS_BYTES[1]
+"""Sides with fewer unsent bytes are not paused."""
 UNTAKEN_MS = 5_000
 """While the sum is too large, a client that has not read for this time is closed."""
 
@@ -126,11 +128,12 @@ def _is_empty(channel: Channel) -> bool:
 
 def _measure(connection: Connection, backlog: _Backlog) -> int:
     """Return the bytes that the transports of a connection hold, and add its sides with a large backlog to `backlog`."""
-    to_client, to_broker = max(_unsent(connection.client), connection.broker.released_bytes), _unsent(connection.broker)
+    to_client = max(_unsent(connection.client), connection.broker.released_bytes)
+    to_broker = max(_unsent(connection.broker), connection.client.released_bytes)
     if not connection.closing:
-        if to_client >= WRITE_LOW_BYTES:
+        if to_client >= BACKLOG_BYTES:
             backlog.append((to_client, connection.broker, connection))
-        if to_broker >= WRITE_LOW_BYTES:
+        if to_broker >= BACKLOG_BYTES:
             backlog.append((to_broker, connection.client, connection))
     return to_client + to_broker + _unread(connection.client) + _unread(connection.broker)
 

@@ -16,9 +16,9 @@ from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST,
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.net.departure import Departure
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
-from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.relay.broker_channel import BrokerChannel
 from proxy.net.relay.client_channel import ClientChannel
+from proxy.net.relay.long_frame_memory import LongFrameMemory
 from proxy.net.sockets import min_rtt_ns, set_broker_options
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
@@ -35,7 +35,7 @@ class Owner(Protocol):
 
     counters: Counters
     timers: ThrottledChannels
-    answer_buffer: AnswerBuffer
+    long_frame_memory: LongFrameMemory
     long_work: Turns[Worker]
     long_requests: Turns[Reader]
 
@@ -131,9 +131,9 @@ class Connection:
     # --- bytes
 
     @property
-    def answer_buffer(self) -> AnswerBuffer:
-        """The buffer into which long responses are read."""
-        return self._owner.answer_buffer
+    def long_frame_memory(self) -> LongFrameMemory:
+        """The memory into which long frames are read."""
+        return self._owner.long_frame_memory
 
     def settle(self, now: int) -> None:
         """Apply what the session decided: send, pause or resume reading, set the timer."""

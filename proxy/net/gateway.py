@@ -30,7 +30,7 @@ from proxy.net.connection_deadlines import ConnectionDeadlines, Deadlines
 from proxy.net.departure import DepartedClients
 from proxy.net.disconnect_watcher import DisconnectWatcher
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
-from proxy.net.relay.answer_buffer import AnswerBuffer
+from proxy.net.relay.long_frame_memory import LongFrameMemory
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
 from proxy.net.upstream.connector import UpstreamUnreachableError
@@ -120,7 +120,7 @@ class Gateway:
         self.settings = settings
         self.counters = counters
         self.timers = ThrottledChannels(self._loop)
-        self.answer_buffer = AnswerBuffer()
+        self.long_frame_memory = LongFrameMemory()
         self.long_work = long_work(self._loop)
         self.long_requests = long_requests(self._loop)
         self.routes = routes

@@ -12,7 +12,8 @@ from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES
 from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
-from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
+from proxy.net.relay.flow import BufferedReader, ChannelOwner
+from proxy.net.relay.long_frames import LONG_BODY_BYTES, LONG_READ_BYTES, LongFrameChannel
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.session import Session
 
@@ -20,7 +21,7 @@ BUFFER_BYTES = 4 * 1024
 """Initial size of the buffer for tokens."""
 
 
-class ClientChannel(Channel):
+class ClientChannel(LongFrameChannel):
     """The client's side: reads requests, writes responses."""
 
     __slots__ = ("_login", "_quotas", "_requests", "_settle_flag")
@@ -47,9 +48,12 @@ class ClientChannel(Channel):
             return
         at_ns = now_ns()
         self.read_ms = now = at_ns // NS_PER_MS
-        self.bytes_in += len(data)
+        size = len(data)
+        self.bytes_in += size
         try:
             onward = self._requests.scan(data, now, at_ns)
+            if size >= LONG_READ_BYTES and self._long_frames is None and self._requests.passing_bytes >= LONG_BODY_BYTES:
+                self.read_long_frames(self._requests)
             if onward is not None:
                 self.write_peer(onward)
             if self._settle_flag.needs_settle:
@@ -57,6 +61,22 @@ class ClientChannel(Channel):
         except ProtocolError as error:
             connection.fail_client(error, data)
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def body_received(self, data: memoryview) -> None:
+        """Send on the bytes of a request body that is passed through."""
+        connection = self._connection
+        if connection.closing:
+            return
+        at_ns = now_ns()
+        self.read_ms = now = at_ns // NS_PER_MS
+        self.bytes_in += len(data)
+        try:
+            self._requests.pass_body(len(data), now, at_ns)
+            self.write_peer(data)
+            if self._settle_flag.needs_settle:
+                connection.settle(now)
+        except Exception as error:  # noqa: BLE001 - as above
             connection.crash(error)
 
     @property
@@ -77,6 +97,7 @@ class ClientChannel(Channel):
         if under_way is (login is not None) or self.transport is None or self.lost:
             return
         if login is None:
+            self.read_short_frames()
             self._login = LoginChannel(self, self._requests)
             self.read_by(self._login)
             return

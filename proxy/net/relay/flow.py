@@ -10,17 +10,15 @@ from protocol.errors import ProtocolError
 from proxy.base.clock import now_ms
 from proxy.base.direct_writer import DirectWriter
 from proxy.base.pause_reason import PEER_FULL, REASON_NAMES
-from proxy.net.relay.answer_buffer import AnswerBuffer
+from proxy.net.relay.long_frame_memory import LongFrameMemory
 from proxy.net.sockets import restore_receive_buffer, shrink_receive_buffer
 from proxy.session.session import Session
 from proxy.tls.transport import TlsTransport
 
 FLUSH_S = 5.0  # how long a side that is being closed may take to read the bytes written to it
-WRITE_HIGH_BYTES = 256 * 1024
-WRITE_LOW_BYTES = 64 * 1024
+TO_CLIENT_LIMITS_BYTES = 256 * 1024, 64 * 1024
 # Less towards brokers: one read of up to 256 KiB is added, and a connection may hold 512 KiB.
-TO_BROKER_HIGH_BYTES = 128 * 1024
-TO_BROKER_LOW_BYTES = 32 * 1024
+TO_BROKER_LIMITS_BYTES = 128 * 1024, 32 * 1024
 
 
 class ChannelOwner(Protocol):
@@ -35,8 +33,8 @@ class ChannelOwner(Protocol):
     closing: bool
 
     @property
-    def answer_buffer(self) -> AnswerBuffer:
-        """The buffer into which long responses are read."""
+    def long_frame_memory(self) -> LongFrameMemory:
+        """The memory into which long frames are read."""
 
     def attempt(self, act: Callable[[], None]) -> None:
         """Run `act`: an exception ends this connection and no other."""
@@ -70,7 +68,13 @@ class ChannelOwner(Protocol):
 
 
 class Channel(asyncio.Protocol):
-    """One socket of a connection. It is read while there is no reason to pause."""
+    """One socket of a connection. It is read while there is no reason to pause.
+
+    Attributes:
+        write_limits_bytes: above the first number of unsent bytes the other side is paused, until they are below the second one.
+    """
+
+    write_limits_bytes = TO_CLIENT_LIMITS_BYTES
 
     __slots__ = (
         "_connection",
@@ -99,10 +103,10 @@ class Channel(asyncio.Protocol):
         self.writer: DirectWriter | TlsTransport | None = None  # all bytes to this socket go through it
         self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # to the other side, when it is connected
 
-    def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
-        """Take over a new transport. Above `high` unsent bytes the other side is paused, until they are below `low`."""
+    def attach(self, transport: asyncio.BaseTransport) -> None:
+        """Take over a new transport."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from `asyncio.Transport`
-        self.transport.set_write_buffer_limits(high, low)
+        self.transport.set_write_buffer_limits(*self.write_limits_bytes)
         self.writer = transport if isinstance(transport, TlsTransport) else DirectWriter(self.transport)
 
     def write(self, data: bytes | memoryview) -> None:

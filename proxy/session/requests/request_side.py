@@ -140,6 +140,17 @@ class RequestSide:
         return self._body_left > 0 or (tail is not None and tail.have_bytes > 0)
 
     @property
+    def passing_bytes(self) -> int:
+        """Number of bytes still to arrive of a request whose head was forwarded: they pass unchanged."""
+        return self._body_left
+
+    def pass_body(self, size: int, _now_ms: int, now_ns: int) -> None:
+        """Count bytes of the client, at most `passing_bytes`, that go to the broker unchanged."""
+        if size == self._body_left:
+            self._complete(now_ns)
+        self._body_left -= size
+
+    @property
     def unfinished(self) -> int:
         """1 when the last request in the FIFO is incomplete, so that it cannot be answered."""
         return int(self._body_left > 0 and self._last_unanswered != self.frames)

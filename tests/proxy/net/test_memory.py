@@ -45,8 +45,8 @@ class FakeTransport:
         self.reads = True
 
 
-class FakeBroker(Channel):
-    """A broker channel with short responses only."""
+class FakeChannel(Channel):
+    """A channel with short frames only."""
 
     released_bytes = 0
 
@@ -55,7 +55,7 @@ class FakeConnection:
     """Two channels and a session that buffers bytes."""
 
     def __init__(self, account: BufferAccount, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, host: str = "10.0.0.1") -> None:
-        self.client, self.broker = Channel(self), FakeBroker(self)
+        self.client, self.broker = FakeChannel(self), FakeChannel(self)
         self.client.attach(FakeTransport())
         self.broker.attach(FakeTransport())
         self.closing = False

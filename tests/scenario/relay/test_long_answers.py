@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 from proxy.net.connection import Connection
-from proxy.net.relay.answer_buffer import BUFFER_BYTES
-from proxy.net.relay.broker_channel import LongAnswersChannel
-from proxy.net.relay.flow import WRITE_HIGH_BYTES
+from proxy.net.relay.flow import TO_CLIENT_LIMITS_BYTES
+from proxy.net.relay.long_frame_memory import STEP_BYTES, WHOLE_BYTES
+from proxy.net.relay.long_frames import LongFrameReader
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -27,7 +27,7 @@ def some_records(size: int) -> bytes:
 def reads_long(connection: Connection) -> bool:
     """Return whether the broker's socket is read into the shared buffer."""
     transport = connection.broker.transport
-    return transport is not None and isinstance(transport.get_protocol(), LongAnswersChannel)
+    return transport is not None and isinstance(transport.get_protocol(), LongFrameReader)
 
 
 async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: int, records: bytes) -> None:
@@ -40,7 +40,7 @@ async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: in
 
 async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
     """Responses of all sizes arrive unchanged; long ones are read into the shared buffer and short ones are not."""
-    sizes = [3_000_000, 700_000, 256_000, BUFFER_BYTES, BUFFER_BYTES + 1, 1_000_000, 2_000_000, 40_000, 1_500_000, 10, 900_000, 5]
+    sizes = [3_000_000, 700_000, 256_000, STEP_BYTES, WHOLE_BYTES + 1, 1_000_000, 2_000_000, 40_000, 1_500_000, 10, 900_000, 5]
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         for number, size in enumerate(sizes):
@@ -63,7 +63,7 @@ async def test_pipelined_answers_share_reads() -> None:
 
 
 async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
-    """A slow client's unread bytes are not overwritten by other responses, and each slow client counts one buffer."""
+    """A slow client's unread bytes are not overwritten by other responses, and each slow client counts the memory of one read."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         slow = [await sluice.client(receive_bytes=16_384) for _ in range(3)]
         wanted = [some_records(8_000_000) for _ in slow]
@@ -71,7 +71,8 @@ async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
             await ask(broker, client, number, records)
         await until(lambda: len(sluice.connections) == 3 and all(connection.broker.released_bytes for connection in sluice.connections))
         assert all(reads_long(connection) for connection in sluice.connections)
-        await until(lambda: sluice.counters.buffered_bytes == 3 * BUFFER_BYTES)
+        await until(lambda: sluice.counters.buffered_bytes == sum(connection.broker.released_bytes for connection in sluice.connections))
+        assert {connection.broker.released_bytes for connection in sluice.connections} <= {STEP_BYTES, WHOLE_BYTES}
         quick = await sluice.client()
         for number in range(10, 30):
             broker.records = some_records(1_000_000)
@@ -92,7 +93,7 @@ async def test_a_short_answer_gives_the_client_its_room_back() -> None:
             (connection,) = sluice.connections
             assert connection.client.transport is not None
             limits.append(connection.client.transport.get_write_buffer_limits()[1])
-        assert limits == [0, WRITE_HIGH_BYTES]
+        assert limits == [0, TO_CLIENT_LIMITS_BYTES[0]]
 
 
 async def test_a_broker_and_a_client_that_leave_in_a_long_answer() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.net.relay.flow import WRITE_HIGH_BYTES
+from proxy.net.relay.flow import TO_CLIENT_LIMITS_BYTES
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted.scripted_broker import BrokerConnection, Hold, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -53,7 +53,7 @@ async def test_d05_slow_readers_hold_no_more_than_the_high_water_mark() -> None:
     count = 4
     async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker) as sluice:
         clients = await ask_and_not_read(sluice, count)
-        assert _held_bytes(sluice) <= count * (WRITE_HIGH_BYTES + READ_BYTES_MAX)
+        assert _held_bytes(sluice) <= count * (TO_CLIENT_LIMITS_BYTES[0] + READ_BYTES_MAX)
         assert all(connection.broker.paused_for == ("peer_full",) for connection in sluice.connections)
         quick = await sluice.client()
         broker.records = b"small"

@@ -29,8 +29,8 @@ from proxy.net import connection as net_connection
 from proxy.net.connection import Connection
 from proxy.net.departure import DepartedClients
 from proxy.net.relay import broker_channel, client_channel
-from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.relay.flow import Channel
+from proxy.net.relay.long_frame_memory import LongFrameMemory
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
 from proxy.session.login.identity import OPEN, IdentityRules
@@ -249,7 +249,7 @@ class ProxyFixture:
         self.loop: ManualLoop = settings.get("loop") or ManualLoop()
         self.counters = Counters()
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
-        self.answer_buffer = AnswerBuffer()
+        self.long_frame_memory = LongFrameMemory()
         self.departed = DepartedClients()
         self.announced_quotas = None  # as in a process without a supervisor
         self.long_work = long_work(cast("asyncio.AbstractEventLoop", self.loop))

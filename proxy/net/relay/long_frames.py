@@ -1,0 +1,124 @@
+"""Reading long frames in few large pieces, into memory that all connections of an event loop share.
+
+A read and its write cost the kernel some 20 us on loopback, whatever their size, and an event loop reads at most 250 kB at once. A body is
+written from that memory; only bytes that contain the head of a frame become an object of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
+from proxy.net.relay.long_frame_memory import STEP_BYTES, LongFrameMemory
+from proxy.tls.transport import TlsTransport
+
+LONG_BODY_BYTES: Final = 256 * 1024
+"""Minimum of bytes that must remain of a frame; otherwise its rest is one ordinary read."""
+LONG_READ_BYTES: Final = 32 * 1024
+"""Minimum of bytes at the beginning of a long frame; with fewer, the channel returns to short frames."""
+HEAD_READ_BYTES: Final = 64 * 1024
+"""The size of a read that contains the head of a frame."""
+
+
+class LongFrameSide(Protocol):
+    """The session's side that follows the frames of a channel."""
+
+    @property
+    def passing_bytes(self) -> int:
+        """Number of bytes still to arrive of a frame that passes unchanged; 0 when the next bytes are followed or kept."""
+
+    def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
+        """Count bytes, at most `passing_bytes`, that go to the other side unchanged."""
+
+
+class LongFrameChannel(Channel):
+    """A channel that can read long frames in large pieces."""
+
+    __slots__ = ("_long_frames",)
+
+    def __init__(self, connection: ChannelOwner) -> None:
+        super().__init__(connection)
+        self._long_frames: LongFrameReader | None = None  # reads in place of this channel while frames are long
+
+    def data_received(self, data: bytes) -> None:
+        """Follow bytes that contain the head of a frame, or are few, and send on what the session releases."""
+        raise NotImplementedError
+
+    def body_received(self, data: memoryview) -> None:
+        """Send on bytes of the body of a frame that passes unchanged."""
+        raise NotImplementedError
+
+    def read_long_frames(self, side: LongFrameSide) -> None:
+        """Read larger pieces than the event loop's own. Not for TLS, whose decrypted pieces have their own size."""
+        peer = None if self.peer is None or self.peer.lost else self.peer.transport
+        if peer is not None and not isinstance(self.transport, TlsTransport):
+            peer.set_write_buffer_limits(0, 0)  # unsent bytes are then all that this connection holds
+            self._long_frames = LongFrameReader(self, side, peer, self._connection.long_frame_memory)
+            self.read_by(self._long_frames)
+
+    def read_short_frames(self) -> None:
+        """Return to ordinary reads after a short frame, since the next one may be short too."""
+        peer = self.peer
+        if self._long_frames is None or self._connection.closing or peer is None or peer.transport is None:
+            return
+        self._long_frames = None
+        peer.transport.set_write_buffer_limits(*peer.write_limits_bytes)
+        self.read_by(self)
+
+    @property
+    def released_bytes(self) -> int:
+        """Bytes of given-up memory that the other side's transport holds, sent or not."""
+        reader = self._long_frames
+        peer = None if reader is None or self.peer is None or self.peer.lost else self.peer.transport
+        return reader.released_bytes if reader is not None and peer is not None and peer.get_write_buffer_size() else 0
+
+    def let_go(self) -> None:
+        """Release references, as in `Channel`."""
+        self._long_frames = None
+        super().let_go()
+
+
+class LongFrameReader(BufferedReader):
+    """Reads in place of a channel from a long frame to the next short one; a read never crosses the end of a body.
+
+    Attributes:
+        released_bytes: the size of the memory that was given up last.
+    """
+
+    __slots__ = ("_is_taken", "_memory", "_peer", "_read_bytes", "_side", "released_bytes")
+
+    _channel: LongFrameChannel
+
+    def __init__(self, channel: LongFrameChannel, side: LongFrameSide, peer: asyncio.Transport, memory: LongFrameMemory) -> None:
+        super().__init__(channel)
+        self._side = side
+        self._peer = peer
+        self._memory = memory
+        self._read_bytes = STEP_BYTES  # the size of the memory of the read under way
+        self._is_taken = False  # whether the other side has taken a whole step at once
+        self.released_bytes = 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the memory to read into: for the rest of a body, or for the next frame's head and the beginning of its body."""
+        left = self._side.passing_bytes
+        self._read_bytes = self._memory.read_bytes(left) if self._is_taken else STEP_BYTES
+        return self._memory.of(self._read_bytes)[: left or HEAD_READ_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass the bytes that were read to the channel."""
+        data, channel = self._memory.of(self._read_bytes)[:nbytes], self._channel
+        if not self._side.passing_bytes:
+            head = bytes(data)
+            data[:] = bytes(nbytes)  # a token of a login may be among them
+            channel.data_received(head)
+            if nbytes < LONG_READ_BYTES:
+                channel.read_short_frames()
+            return
+        channel.body_received(data)
+        if self._peer.get_write_buffer_size():
+            self.released_bytes = self._read_bytes
+            self._memory.release(self.released_bytes)
+            self._is_taken = False
+        elif nbytes == STEP_BYTES:
+            self._is_taken = True
