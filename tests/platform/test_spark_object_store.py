@@ -55,8 +55,9 @@ def test_spark_reads_and_writes_a_store_by_s3a(tmp_path: Path, store: tuple[Buck
     by_local("validate", "--in", source, "--out", tmp_path / "by-local")
     assert verdict(tmp_path / "by-spark") == verdict(tmp_path / "by-local")
 
-    on_spark("rollup", "--engine", "spark", "--in", f"{root}/metering", "--out", tmp_path / "tables", *options)
+    on_spark("rollup", "--engine", "spark", "--in", f"{root}/metering", "--out", f"{root}/tables", *options)
     by_local("rollup", "--in", source, "--out", tmp_path / "tables-by-local")
+    bucket.get("tables", tmp_path / "tables")
     rows = of_directory(tmp_path / "tables")
     assert rows == of_directory(tmp_path / "tables-by-local")
     assert rows["decisions_hour"]
