@@ -356,6 +356,25 @@ def test_what_a_request_at_another_worker_has_reserved_is_not_free() -> None:
     assert 3 <= sum(passed) <= 4
 
 
+def test_a_change_of_pacing_keeps_what_another_worker_has_reserved() -> None:
+    """A worker whose group gets a window and a schedule again knows what a request at another worker has reserved all the time."""
+    with WorkerProxies(2, burst_ms=130, request=PERCENT) as its:
+        here, there = its.proxies
+        for proxy in its.proxies:
+            use(proxy, proxy.connect(), 1)
+        there.connect().sends(empty_request(1, *LIST_OFFSETS))
+        reserved_ns = group_of(there).pending
+        group_of(here).refresh(its.now_ms)
+        assert group_of(here).pending == reserved_ns > 0
+        here.pace({"all": "window"})
+        (window,) = here.scope.request.groups()
+        assert window.pending_at(its.now_ms) == pytest.approx(reserved_ns * 1e-7, rel=0.5)
+        here.pace({"all": "paced"})
+        assert group_of(here).pending == reserved_ns
+        its.wait(1_000)
+        assert group_of(here).recorded_total == pytest.approx(group_of(there).recorded_total)
+
+
 class TimeNotes(Notes):
     """A meter that lists excused requests, too."""
 
