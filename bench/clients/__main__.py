@@ -1,22 +1,25 @@
-"""Six clients that always have more to send, limited to 100 kB/s: by the broker itself, by Sluice in mute, by Sluice in delay.
+"""Eight clients that always have more to send, limited to 100 kB/s: by the broker, and by Sluice in mute, in delay and by a schedule.
 
-python -m bench.clients [--seconds 125] [--client NAME]... [--enforcer broker mute delay] [--no-write]
+python -m bench.clients [--seconds 125] [--client NAME]... [--enforcer broker mute delay paced] [--no-write]
 
 For each client the bench prints the megabytes that passed (answered Produce requests) since its first request, lost connections, repeated
-batches, and duplicates in the topic. All clients run at the same time, each with a topic and a client-id of its own, and each mode has its
-own Sluice: at the quota they leave the machine nearly idle. Needs a JDK and Maven.
+batches, and duplicates in the topic. All clients run at the same time, each with a topic and a client-id of its own, and each enforcer has
+its own Sluice: at the quota they leave the machine nearly idle. Needs a JDK, Maven, and Go for franz-go, which is left out without Go.
 """
 
 import argparse
 import asyncio
+import math
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clients.mixed_clients import BuildFailedError, forever, go_binary
 from bench.harness.arms import start_sluice
 from bench.harness.engine import HOST, ROOT, Engine
 from bench.harness.frames import fetch_request
@@ -24,6 +27,7 @@ from bench.harness.raw_client import FETCH_VERSION, Wire, read_fetch_answer
 from bench.harness.records import record_values, whole_batches
 from bench.harness.report import Report, machine_lines
 from bench.harness.tap import ClientTrace, Tap
+from quota.paced_schedule import BURST_MS
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT, ZOOKEEPER
 from tests.support.kafka.java_tools import JavaTools
@@ -33,10 +37,14 @@ BOUND = 100_000
 PARTITIONS = 4
 MORE_THAN_CAN_PASS = 10_000_000
 JAVA = {"java-4.3.1": KRAFT, "java-3.9.1": ZOOKEEPER}
-PYTHON = ["confluent", "confluent-idempotent", "aiokafka", "kafka-python"]
-CLIENTS = [*JAVA, *PYTHON]
-BROKER = "broker"
-ENFORCERS = [BROKER, "mute", "delay"]
+OF_LARGE_BATCHES = ["confluent", "confluent-idempotent"]
+"""They fill batches of up to 1 MB; all other clients have batches of 16 kB."""
+FRANZ_GO = "franz-go"
+CLIENTS = [*JAVA, *OF_LARGE_BATCHES, "confluent-16kB", "aiokafka", "kafka-python", FRANZ_GO]
+BROKER, WINDOW, PACED = "broker", "delay", "paced"
+ENFORCERS = [BROKER, "mute", WINDOW, PACED]
+BURST_S = BURST_MS / 1_000
+PACED_MAX = 1.05
 FETCH_BYTES = 4_000_000
 START_SECONDS_MAX = 120
 MORE_THAN_BROKER_MAX = 1.05
@@ -58,19 +66,32 @@ class Outcome:
     copies: int
     records: int
 
-    def verdict(self, broker: "Outcome | None") -> str:
-        """Compare with the goals: at most what the broker lets pass, nothing lost, nothing duplicated."""
+    def verdict(self, beside: Mapping[str, "Outcome"], seconds: float) -> str:
+        """Compare with the goals: nothing lost, nothing duplicated, and no more bytes than allowed.
+
+        A window allows what the broker lets pass. A schedule allows the bound, the burst and one request, or, for batches of 1 MB, what the
+        window lets pass.
+
+        Args:
+            beside: the outcomes of the same client, by enforcer.
+            seconds: how long the bytes were counted.
+        """
         if self.enforcer == BROKER:
             return ""
         missed = ["disconnects"] if self.disconnects else []
         missed += ["copies"] if self.copies else []
-        missed += ["bytes"] if broker and self.passed_bytes > MORE_THAN_BROKER_MAX * broker.passed_bytes else []
+        reference = beside.get(WINDOW if self.enforcer == PACED else BROKER)
+        if self.enforcer == PACED and self.client not in OF_LARGE_BATCHES:
+            allowed = BOUND * (PACED_MAX * seconds + BURST_S) + self.passed_bytes / max(1, self.produce_requests)
+        else:
+            allowed = math.inf if reference is None else MORE_THAN_BROKER_MAX * reference.passed_bytes
+        missed += ["bytes"] if self.passed_bytes > allowed else []
         return f"miss: {', '.join(missed)}" if missed else "ok"
 
-    def line(self, broker: "Outcome | None") -> str:
-        """Return the row of the table."""
+    def line(self, beside: Mapping[str, "Outcome"], seconds: float) -> str:
+        """Return the row of the table; the arguments are those of `verdict`."""
         counts = f"{self.passed_bytes / 1e6:.1f} | {self.produce_requests:,} | {self.disconnects} | {self.sent_again}"
-        return f"| {self.client} | {self.enforcer} | {counts} | {self.copies} of {self.records:,} | {self.verdict(broker)} |"
+        return f"| {self.client} | {self.enforcer} | {counts} | {self.copies} of {self.records:,} | {self.verdict(beside, seconds)} |"
 
 
 def run_clients(cells: list[Cell], bootstraps: dict[str, str], tap: Tap) -> None:
@@ -82,7 +103,8 @@ def run_clients(cells: list[Cell], bootstraps: dict[str, str], tap: Tap) -> None
             if client in JAVA:
                 start_producer(tools[JAVA[client]], bootstraps[enforcer], ProducerLoad(topic, MORE_THAN_CAN_PASS, client_id=name))
             else:
-                command = [sys.executable, "-m", "bench.clients.client_app", client, bootstraps[enforcer], topic, name]
+                its = [bootstraps[enforcer], topic, name]
+                command = forever(*its) if client == FRANZ_GO else [sys.executable, "-m", "bench.clients.client_app", client, *its]
                 process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
                 running.callback(_end, process)
         deadline = time.monotonic() + tap.seconds + START_SECONDS_MAX
@@ -128,21 +150,30 @@ async def count_copies(port: int, topic: str) -> tuple[int, int]:
     return counts.total(), counts.total() - len(counts)
 
 
-def table(outcomes: list[Outcome]) -> list[str]:
+def table(outcomes: list[Outcome], seconds: float) -> list[str]:
     """Return all outcomes in Markdown."""
     lines = [
         "| client | enforcer | MB passed | Produce requests | disconnects | batches sent again | copies of records stored | |",
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]
-    broker = {outcome.client: outcome for outcome in outcomes if outcome.enforcer == BROKER}
+    beside: dict[str, dict[str, Outcome]] = defaultdict(dict)
+    for outcome in outcomes:
+        beside[outcome.client][outcome.enforcer] = outcome
     in_order = sorted(outcomes, key=lambda one: (CLIENTS.index(one.client), ENFORCERS.index(one.enforcer)))
-    return lines + [outcome.line(broker.get(outcome.client)) for outcome in in_order]
+    return lines + [outcome.line(beside[outcome.client], seconds) for outcome in in_order]
 
 
 def main() -> int:
     """Run all clients at once; return 1 when a goal was missed."""
     options = _options()
-    cells = [(client, enforcer) for client in options.client for enforcer in options.enforcer]
+    clients, missing = list(options.client), []
+    if FRANZ_GO in clients:
+        try:
+            go_binary()
+        except BuildFailedError as error:
+            clients.remove(FRANZ_GO)
+            missing.append(f"- without {FRANZ_GO}: {error}")
+    cells = [(client, enforcer) for client in clients for enforcer in options.enforcer]
     with ExitStack() as stack:
         engine = Engine()
         stack.callback(engine.close)
@@ -155,14 +186,15 @@ def main() -> int:
     report.add(
         *machine_lines(),
         f"- Apache Kafka {KRAFT}, {BOUND:,} B/s each, {options.seconds:g} s, {PARTITIONS} partitions",
+        *missing,
         "",
-        *table(outcomes),
+        *table(outcomes, options.seconds),
     )
     report.data["outcomes"] = [vars(outcome) for outcome in outcomes]
     print("\n" + report.text())
     if not options.no_write:
         report.write(options.out)
-    return int(any("| miss" in line for line in table(outcomes)))
+    return int(any("| miss" in line for line in table(outcomes, options.seconds)))
 
 
 def _run(cells: list[Cell], engine: Engine, tap: Tap) -> list[Outcome]:
@@ -175,7 +207,10 @@ def _run(cells: list[Cell], engine: Engine, tap: Tap) -> list[Outcome]:
     with ExitStack() as stack:
         bootstraps = {BROKER: broker}
         for mode in {enforcer for _, enforcer in cells} - {BROKER}:
-            arm = start_sluice(tap.port, engine.folder, produce=BOUND, fetch=None, flags=["--enforcement", mode])
+            paced = engine.folder / "paced.toml"
+            paced.write_text('[quotas]\npacing = "paced"\n')
+            flags = ["--config", str(paced)] if mode == PACED else ["--enforcement", mode]
+            arm = start_sluice(tap.port, engine.folder, produce=BOUND, fetch=None, flags=flags)
             stack.callback(arm.stop)
             bootstraps[mode] = arm.bootstrap
         print(f"{len(cells)} clients", flush=True)

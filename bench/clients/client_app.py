@@ -2,7 +2,8 @@
 
 python -m bench.clients.client_app LIBRARY BOOTSTRAP TOPIC CLIENT_ID          runs until it is killed
 
-LIBRARY is confluent, confluent-idempotent, aiokafka or kafka-python. Records are 1,000 bytes that begin with "CLIENT_ID:counter:".
+LIBRARY is confluent, confluent-16kB (with batches of 16 kB), confluent-idempotent, aiokafka or kafka-python. Records are 1,000 bytes that
+begin with "CLIENT_ID:counter:".
 """
 
 import asyncio
@@ -15,6 +16,12 @@ QUEUED_RECORDS = 4_000
 """Queue of librdkafka, which sends all queued records and gives up after 60 s: 40 s of a quota of 100 kB/s. With 50 s a broker, which
 handles one request at a time, answers the last of five requests of 1 MB after 60 s, and so does Sluice."""
 
+CONFLUENT: dict[str, dict[str, object]] = {
+    "confluent": {},
+    "confluent-16kB": {"batch.size": 16_384},
+    "confluent-idempotent": {"enable.idempotence": True},
+}
+
 
 def records(client_id: str) -> Iterator[bytes]:
     """Yield records without end, all different."""
@@ -22,11 +29,11 @@ def records(client_id: str) -> Iterator[bytes]:
         yield f"{client_id}:{counter}:".encode().ljust(RECORD_BYTES, b".")
 
 
-def run_confluent(bootstrap: str, topic: str, client_id: str, *, idempotent: bool = False) -> None:
+def run_confluent(bootstrap: str, topic: str, client_id: str, **more: object) -> None:
     from confluent_kafka import Producer
 
     settings = {"bootstrap.servers": bootstrap, "client.id": client_id, "queue.buffering.max.messages": QUEUED_RECORDS}
-    producer = Producer(settings | {"enable.idempotence": idempotent})
+    producer = Producer(settings | more)
     for record in records(client_id):
         while True:
             try:
@@ -67,7 +74,7 @@ def main(library: str, bootstrap: str, topic: str, client_id: str) -> None:
     elif library == "kafka-python":
         run_kafka_python(bootstrap, topic, client_id)
     else:
-        run_confluent(bootstrap, topic, client_id, idempotent=library == "confluent-idempotent")
+        run_confluent(bootstrap, topic, client_id, **CONFLUENT[library])
 
 
 if __name__ == "__main__":

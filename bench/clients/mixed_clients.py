@@ -95,10 +95,24 @@ def go_client() -> Callable[[Load], Outcome]:
     Raises:
         BuildFailedError: Go is missing or too old, or the build failed.
     """
-    binary = BUILD / "franz-go-client"
-    if not binary.exists():
+    return _program([go_binary()])
+
+
+def go_binary() -> str:
+    """Return the program of franz-go, which is built if necessary.
+
+    Raises:
+        BuildFailedError: as in `go_client`.
+    """
+    binary, source = BUILD / "franz-go-client", SOURCES / "main.go"
+    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
         _run(["go", "build", "-o", str(binary), "."], cwd=SOURCES)
-    return _program([str(binary)])
+    return str(binary)
+
+
+def forever(bootstrap: str, topic: str, client_id: str) -> list[str]:
+    """Return the command of franz-go that produces records of 1,000 bytes, in batches of 16 kB, until it is killed."""
+    return [go_binary(), bootstrap, topic, client_id, "0", "1000", "4"]
 
 
 def _run(command: list[str], cwd: Path = ROOT) -> None:

@@ -4,7 +4,7 @@ python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
-python -m bench.paced --real --request-time   small requests under a quota of request time instead
+python -m bench.paced --real --request-time [--workers 1,2] [--members 2]   small requests under a quota of request time instead
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -42,11 +42,15 @@ def main() -> int:
     if options.cost:
         print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
         return 0
-    if options.real and (options.workers or options.members):
-        ways = [
-            *(Way("paced", workers=count) for count in options.workers or [1]),
-            *(Way("paced", members=count) for count in options.members),
-        ]
+    ways = [
+        *(Way("paced", workers=count) for count in options.workers or [1]),
+        *(Way("paced", members=count) for count in options.members),
+    ]
+    is_shared = bool(options.workers or options.members)
+    if options.real and options.request_time and is_shared:
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, request time of {PERCENT:g} %"
+        return _written(options, "paced-real-request-time-processes", what, time_lines(options.seconds, ways))
+    if options.real and is_shared:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, one request in flight"
         return _written(options, "paced-real-processes", what, process_lines(options.seconds, ways))
     if options.real and options.request_time:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -51,17 +51,17 @@ class TimeFlow(NamedTuple):
 
 
 class _Client:
-    """The connections of one client-id at one Sluice.
+    """The connections of one client-id, an equal number at each Sluice of a fleet.
 
     Attributes:
         answered: seconds since the start of each answer.
         charged: (seconds since the start, percent-seconds so far), every second.
     """
 
-    def __init__(self, arm: Arm, api: str, connections: int) -> None:
-        self._arm, self.client_id = arm, f"{api}-{connections}"
+    def __init__(self, arms: Sequence[Arm], api: str, connections: int) -> None:
+        self._arms, self.client_id = arms, f"{api}-{connections}"
         self._connections = connections
-        place = Place(arm.port, self.client_id, TOPIC, RECORD_BYTES)
+        place = Place(arms[0].port, self.client_id, TOPIC, RECORD_BYTES)
         self._frame = metadata_request(client_id=self.client_id).whole() if api == "metadata" else produce_frame(place)
         self._start = time.monotonic()
         self.answered: list[float] = []
@@ -70,7 +70,8 @@ class _Client:
 
     async def run(self, seconds: int) -> TimeFlow:
         """Ask for `seconds`."""
-        tasks = [asyncio.create_task(self._again()) for _ in range(self._connections)]
+        arms = [self._arms[at % len(self._arms)] for at in range(self._connections)]
+        tasks = [asyncio.create_task(self._again(arm)) for arm in arms]
         for second in range(STEADY_S, seconds + 1):
             await asyncio.sleep(self._start + second - time.monotonic())
             total = await asyncio.to_thread(self._total)
@@ -85,11 +86,11 @@ class _Client:
         long_run = (after - before) / (end - begin) / PERCENT
         return TimeFlow(long_run, evenness(rates), max(rates), *gaps_ms(times, seconds), asked, self.disconnects)
 
-    async def _again(self) -> None:
+    async def _again(self, arm: Arm) -> None:
         while True:
             wire = None
             try:
-                wire = await Wire.open(self._arm.port)
+                wire = await Wire.open(arm.port)
                 while True:
                     await wire.ask(self._frame)
                     self.answered.append(time.monotonic() - self._start)
@@ -101,22 +102,29 @@ class _Client:
                     wire.close()
 
     def _total(self) -> float:
-        with urllib.request.urlopen(f"http://{self._arm.admin}/quotas", timeout=5) as answer:
+        """Return the percent-seconds that all members have recorded of their own."""
+        return sum(self._recorded(arm) for arm in self._arms)
+
+    def _recorded(self, arm: Arm) -> float:
+        with urllib.request.urlopen(f"http://{arm.admin}/quotas", timeout=5) as answer:
             groups = json.load(answer)["groups"]
-        return sum(
-            group["recorded_total"]
-            for group in groups
-            if group["quota_type"] == "Request" and group["tags"].get("client-id") == self.client_id
-        )
+        its = [one for one in groups if one["quota_type"] == "Request" and one["tags"].get("client-id") == self.client_id]
+        return sum(one["recorded_total"] for one in its)
 
 
-async def _flows(arms: dict[Way, Arm], api: str, connections: int, seconds: int) -> dict[Way, TimeFlow]:
-    found = await asyncio.gather(*(_Client(arm, api, connections).run(seconds) for arm in arms.values()))
+async def _flows(arms: dict[Way, list[Arm]], api: str, connections: int, seconds: int) -> dict[Way, TimeFlow]:
+    found = await asyncio.gather(*(_Client(its, api, connections).run(seconds) for its in arms.values()))
     return dict(zip(arms, found, strict=True))
 
 
-def time_lines(seconds: int) -> Iterator[str]:
-    """Yield the table in Markdown."""
+def _is_reached(way: Way, flow: TimeFlow) -> bool:
+    if way.workers > 1 or way.members > 1:
+        return 0.97 <= flow.long_run <= 1.03
+    return 0.98 <= flow.long_run <= 1.02 and flow.seconds_even >= 0.95
+
+
+def time_lines(seconds: int, ways: Sequence[Way] = WAYS) -> Iterator[str]:
+    """Yield the table in Markdown. Several processes have to pass the bound within 3 % in the long run, one process within 2 %."""
     yield f"| load, {PERCENT:g} % | pacing | long run | seconds at 0.9 to 1.1 | worst second | gap p99, max | requests/s | disconnects | |"
     yield "|---|---|--:|--:|--:|--:|--:|--:|---|"
     with ExitStack() as stack:
@@ -126,14 +134,16 @@ def time_lines(seconds: int) -> Iterator[str]:
         port = int(cluster.bootstrap.rsplit(":", 1)[1])
         with JavaTools(KRAFT) as tools:
             create_topic(tools, cluster.bootstrap, TOPIC)
-        arms = {}
-        for way in WAYS:
+        arms: dict[Way, list[Arm]] = {}
+        for way in ways:
             flags = ["--config", str(way.write_configuration(engine.folder))]
-            arms[way] = start_sluice(port, engine.folder, produce=None, fetch=None, request=PERCENT, flags=flags)
-            stack.callback(arms[way].stop)
+            arms[way] = []
+            for _ in range(way.members):
+                arms[way].append(start_sluice(port, engine.folder, produce=None, fetch=None, request=PERCENT, flags=flags))
+                stack.callback(arms[way][-1].stop)
         for api, connections in LOADS:
             for way, flow in asyncio.run(_flows(arms, api, connections, seconds)).items():
-                goal = "" if way.pacing == "window" else "ok" if 0.98 <= flow.long_run <= 1.02 and flow.seconds_even >= 0.95 else "miss"
+                goal = "" if way.pacing == "window" else "ok" if _is_reached(way, flow) else "miss"
                 figures = f"{flow.long_run:.3f} | {flow.seconds_even:.0%} | {flow.worst_second:.2f}"
                 gaps = f"{flow.gap_p99_ms:,.0f}, {flow.gap_max_ms:,.0f} ms"
                 yield f"| {connections} x {api} | {way.name} | {figures} | {gaps} | {flow.requests:,.0f} | {flow.disconnects} | {goal} |"

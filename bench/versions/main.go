@@ -1,4 +1,5 @@
-// Produces and consumes with franz-go; the arguments and the printed line are those of VersionedClient.java.
+// Produces and consumes with franz-go; the arguments and the printed line are those of VersionedClient.java. With a count of 0 it produces
+// in batches of 16 kB until it is killed.
 package main
 
 import (
@@ -43,9 +44,25 @@ func client(arguments []string, options ...kgo.Opt) (*kgo.Client, *throttles) {
 	return made, seen
 }
 
+func value(name string, i int, size int) []byte {
+	head := fmt.Sprintf("%s:%d", name, i)
+	return []byte(head + strings.Repeat("x", size-len(head)))
+}
+
+func produceForever(arguments []string, topic string, name string, size int) {
+	producer, _ := client(arguments, kgo.ProducerBatchMaxBytes(16384), kgo.MaxBufferedRecords(4000),
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
+	for i := 0; ; i++ {
+		producer.Produce(context.Background(), &kgo.Record{Topic: topic, Value: value(name, i, size)}, nil)
+	}
+}
+
 func main() {
 	arguments := os.Args[1:]
 	topic, name, count, size, partitions := arguments[1], arguments[2], number(arguments[3]), number(arguments[4]), number(arguments[5])
+	if count == 0 {
+		produceForever(arguments, topic, name, size)
+	}
 	ctx, stop := context.WithTimeout(context.Background(), 120*time.Second)
 	defer stop()
 
@@ -53,9 +70,8 @@ func main() {
 		kgo.ProducerBatchCompression(kgo.NoCompression()))
 	var acknowledged, failed atomic.Int64
 	for i := 0; i < count; i++ {
-		head := fmt.Sprintf("%s:%d", name, i)
-		value := []byte(head + strings.Repeat("x", size-len(head)))
-		producer.Produce(ctx, &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: value}, func(_ *kgo.Record, err error) {
+		record := &kgo.Record{Topic: topic, Partition: int32(i % partitions), Value: value(name, i, size)}
+		producer.Produce(ctx, record, func(_ *kgo.Record, err error) {
 			if err == nil {
 				acknowledged.Add(1)
 			} else {

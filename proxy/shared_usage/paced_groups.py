@@ -23,13 +23,14 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Member, Weigh
+from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced_members import FETCHES_MAX, WAITS, SharedLine
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
 from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
-from quota.paced_schedule import MS_NS, SECOND_NS, cost_ns
+from quota.paced_schedule import MS_NS, cost_ns
 from quota.sensor import NEVER_MS
 
 ALWAYS_NS: Final = -1
@@ -86,7 +87,7 @@ class PacedSharing(Sharing):
             return found
         workers = self.rows.workers
         virtual_ns = max(word - SCHEDULE for word in self.seen[3 * workers : 4 * workers])
-        left = int(max(0, virtual_ns - now_ms * MS_NS) * min(group.bound, 2.0**53)) // SECOND_NS
+        left = int(max(0, virtual_ns - now_ms * MS_NS) * min(group.bound, 2.0**53)) // group.unit_ns
         timed: list[Remote] = []
         for remote in reversed(found):
             recent = max(0, min(left, remote.amount))
@@ -195,9 +196,9 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
             self._note_unpublished()
 
     def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
-        """Return the part of a response to a fetch that the schedule admitted.
+        """Return the part of a response to a request that had reserved what the schedule admitted, before the response is recorded.
 
-        Other processes may have passed something between the fetch and its response that they did not know to be reserved, as by an age
+        Other processes may have passed something between the request and its response that they did not know to be reserved, as by an age
         step. If the schedule is too far ahead because of that, the response counts as not checked.
         """
         self.refresh(now_ms)
@@ -221,13 +222,13 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         self.line.release()
 
     def publish(self, now_ms: int) -> None:
-        """Publish the usage recorded here. While fetches wait here, also check whether other processes have made room for them."""
+        """Publish the usage recorded here. While requests wait that reserve, also check whether other processes have made room for them."""
         sharing = self._sharing
         sharing.noted_ms = NEVER_MS
         self._refresh(now_ms)
         if sharing.row is not None and sharing.row.is_held():
             self._share_throttles(sharing.row, now_ms)
-        if self.line and self.open_fetches:
+        if self.line and not sharing.rows.assumes_at_record:
             if sharing.made_room:
                 sharing.made_room = False
                 self.line.notify_first()
@@ -274,10 +275,12 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         assumption.factor = others if is_new else factor
         assert sharing.rows.fleet is not None
         there = sharing.seen[sharing.rows.workers + sharing.rows.fleet]
-        assumption.units = max(0.0, (used + sharing.pending - there) * assumption.factor - there)
+        known = used * sharing.rows.per_unit + sharing.pending - there
+        amount = int(max(0.0, known * assumption.factor - there))
+        assumption.units = amount * sharing.rows.units
         free_ns = max(0, self.schedule.burst_ns - self.schedule.lead_ns(now_ms * MS_NS))
         self.lag_ns = lag_ms * MS_NS
-        self.assumed_ns = min(cost_ns(int(assumption.units), self.bound), free_ns + self.lag_ns)  # their schedule lets no more pass in D
+        self.assumed_ns = min(cost_ns(amount, self.bound, self.unit_ns), free_ns + self.lag_ns)  # their schedule lets no more pass in D
 
     @property
     def fleet_usage(self) -> FleetUsage | None:
@@ -293,3 +296,9 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
     def _note_unpublished(self, within_ms: int = SHARE_MS) -> None:
         self._is_unpublished = True
         super()._note_unpublished(within_ms)
+
+
+class SharedPacedTimeGroup(SharedPacedGroup, PacedTimeGroup):
+    """A paced group of request time. Totals, and what requests in flight reserve, are in nanoseconds of handler time."""
+
+    __slots__ = ()

@@ -11,7 +11,7 @@ from proxy.base.clock import now_ms
 from proxy.enforcement.groups.group_factory import MakeGroup
 from proxy.shared_usage.assumption import is_shared_scope
 from proxy.shared_usage.fleet_groups import fleet_group
-from proxy.shared_usage.paced_groups import SharedPacedGroup
+from proxy.shared_usage.paced_groups import SharedPacedGroup, SharedPacedTimeGroup
 from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import shared_group
@@ -124,9 +124,9 @@ class SharedScope:
 
     def paced_maker(self, quota_type: ClientQuotaType) -> MakeGroup:
         """Return the function that creates the groups of one quota type with a schedule."""
-        rows = ScopeRows(self._usage, self._scope_key, quota_type)
+        rows = ScopeRows(self._usage, self._scope_key, quota_type, is_paced=True)
         self._rows.append(rows)
-        return partial(SharedPacedGroup, rows=rows)
+        return partial(SharedPacedTimeGroup if quota_type is ClientQuotaType.REQUEST else SharedPacedGroup, rows=rows)
 
     def rescope(self, scope_key: str) -> None:
         """Use rows of another name of the scope for the groups from their next records on."""
@@ -136,7 +136,10 @@ class SharedScope:
 
 
 class ScopeRows:
-    """The rows of the groups of one quota type in one scope. Totals are nanoseconds for request time, bytes for other types."""
+    """The rows of the groups of one quota type in one scope. Totals are nanoseconds for request time, bytes for other types.
+
+    Requests of a paced group of request time reserve handler time in nanoseconds, as fetches reserve bytes.
+    """
 
     __slots__ = (
         "_quota_type",
@@ -153,7 +156,7 @@ class ScopeRows:
         "workers",
     )
 
-    def __init__(self, usage: SharedUsage, scope_key: str, quota_type: ClientQuotaType) -> None:
+    def __init__(self, usage: SharedUsage, scope_key: str, quota_type: ClientQuotaType, *, is_paced: bool = False) -> None:
         is_time = quota_type is ClientQuotaType.REQUEST
         self._usage = usage
         self._quota_type = quota_type.value
@@ -162,11 +165,11 @@ class ScopeRows:
         self.worker = usage.worker
         self.processes = len(usage.numbers)
         self.fleet = usage.segment.fleet
-        self.assumes_at_record = quota_type is not ClientQuotaType.FETCH
+        self.assumes_at_record = not (quota_type is ClientQuotaType.FETCH or (is_time and is_paced))
         self.slot_ms = usage.segment.slot_ms
         self.units = PERCENT_PER_NANOSECOND if is_time else 1.0
         self.per_unit = NS_PER_PERCENT_SECOND if is_time else 1.0
-        self.under_way_per_unit = UNDER_WAY_PER_PERCENT_SECOND if is_time else 1.0
+        self.under_way_per_unit = UNDER_WAY_PER_PERCENT_SECOND if is_time and not is_paced else 1.0
 
     @property
     def on_remote(self) -> OnRemote | None:

@@ -290,7 +290,7 @@ class Sharing:
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
         other.fleet = self.fleet
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
-        other.pending = other.elsewhere = self.elsewhere
+        other.pending = other.elsewhere = self.elsewhere * (self.rows.under_way_per_unit / other.rows.under_way_per_unit)
         other.waiting_elsewhere = self.waiting_elsewhere
         if self.waiting:
             self.note_waiting(())

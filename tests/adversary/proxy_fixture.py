@@ -18,6 +18,7 @@ from proxy.config.load import ConfigSource
 from proxy.config.model import Config, Enforcement, Limits, Listener, Quotas, Upstream
 from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import AGE_MAX_MS
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_groups import Shared
 from proxy.shared_usage.shared_usage import SharedUsage
@@ -282,13 +283,16 @@ class ProxyFixture:
 
     def _faults(self) -> list[str]:
         apps, gateways = self.apps, [app.gateway for app in self.apps]
+        for group in self._groups():
+            if isinstance(group, PacedGroup):
+                group.refresh(self.loop.now_ms)  # what other workers have in flight is known when a request is checked
         found = [f"{fault.get('message')}: {fault.get('exception')!r}" for fault in self.loop.faults]
         wrong = {
             "errors of our own": sum(app.counters.internal_errors for app in apps),
             "connections that stay": sum(len(app.gateway.connections) + app.counters.connections_open for app in apps),
             "sockets that stay": len([sock for sock in self.loop.kernel.sockets.values() if sock.peer_name == BROKER]),
             "timers that stay": sum(len(gateway.timers) for gateway in gateways),
-            "fetched bytes under way that never come": sum(group.pending for group in self._groups()),
+            "usage under way that never comes": sum(group.pending for group in self._groups()),
         }
         return found + [f"{count} {what}" for what, count in wrong.items() if count]
 

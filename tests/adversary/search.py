@@ -111,7 +111,7 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         metadata_bytes=st.just(0),
         answer_items=st.just(0),
         paced=st.just(paced),
-        workers=st.sampled_from((1, 2)) if paced and is_bytes else st.just(1),
+        workers=st.sampled_from((1, 2)) if paced else st.just(1),
     )
 
 

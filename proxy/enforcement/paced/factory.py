@@ -104,7 +104,7 @@ ALONE: Final = AloneGroups()
 
 
 class PacedGroups:
-    """Creates groups with a schedule where they are paced. Processes that share usage have groups with a window for request time.
+    """Creates groups with a schedule where they are paced.
 
     Args:
         burst_ms: how far a schedule may be ahead of the clock when a request passes.
@@ -146,8 +146,6 @@ class PacedScope:
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
         """Return the function that creates the groups of one quota type."""
         by_window = self._factory.maker(quota_type)
-        if quota_type is ClientQuotaType.REQUEST and self._factory is not ALONE:
-            return by_window
         return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type), has_tree=self._factory is ALONE)
 
     def rescope(self, scope_key: str) -> None:

@@ -321,7 +321,7 @@ class PacedGroup(PendingAbove):
         """The schedule was charged. Overridden by groups that several processes share."""
 
     def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
-        """Return the part of a response to a fetch that the schedule admitted: what it had reserved."""
+        """Return the part of the amount of a response that the schedule admitted: what its request had reserved."""
         return min(amount, reserved)
 
     def units_of(self, amount: float) -> int:

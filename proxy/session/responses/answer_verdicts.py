@@ -296,10 +296,11 @@ class AnswerVerdicts:
         assert isinstance(group, PacedTimeGroup)
         if not charged_ns:
             return 0
-        group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         reservation = head.reservation if isinstance(head, TimedContext) else None
+        checked_ns = 0 if reservation is None or self.meter is None else reservation.checked_ns(group, charged_ns, now_ms)
+        group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self.meter is not None:
-            self._meter_paced_time(self.meter, head, group, charged_ns, reservation, now_ms)
+            self._meter_paced_time(self.meter, head, group, (charged_ns, checked_ns), reservation, now_ms)
         client, wait_ms = head.client, group.wait_ms(now_ms)
         if wait_ms <= client.enforcement.delay_max_ms or not client.is_enforced:
             return 0
@@ -307,8 +308,16 @@ class AnswerVerdicts:
         return ANNOUNCES
 
     def _meter_paced_time(
-        self, meter: Meter, head: RequestContext, group: PacedTimeGroup, charged_ns: int, reservation: TimeReservation | None, now_ms: int
+        self,
+        meter: Meter,
+        head: RequestContext,
+        group: PacedTimeGroup,
+        amounts: tuple[int, int],
+        reservation: TimeReservation | None,
+        now_ms: int,
     ) -> None:
+        """Meter handler time; `amounts` are what was charged, and the part of it that the schedule had admitted, in nanoseconds."""
+        charged_ns, checked_ns = amounts
         waited_ms = 0 if reservation is None else reservation.waited_ms
         if not head.client.enforcement.only_observes:
             client_ref = None if head.cell is None else head.cell.client_ref
@@ -316,7 +325,6 @@ class AnswerVerdicts:
         if reservation is not None and reservation.is_excused:
             meter.excused(group, charged_ns, max(1, waited_ms), now_ms, self._number, head.index)
             return
-        checked_ns = 0 if reservation is None else reservation.checked_ns(group, charged_ns)
         if checked_ns:
             meter.admitted(group, checked_ns, waited_ms, now_ms, self._number, head.index)
         if charged_ns > checked_ns:

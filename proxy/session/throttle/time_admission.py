@@ -46,9 +46,11 @@ class TimeReservation:
         group.open_fetches += 1
         opened.append(self)
 
-    def checked_ns(self, group: PacedTimeGroup, charged_ns: int) -> int:
-        """Return the part of the charged handler time that the schedule of `group` has admitted, by the bounds of now."""
-        return min(charged_ns, self.reserved_ns) if self.is_on_time and self.group is group and self._bounds == _bounds(group) else 0
+    def checked_ns(self, group: PacedTimeGroup, charged_ns: int, now_ms: int) -> int:
+        """Return the part of the handler time about to be charged that the schedule of `group` has admitted, by the bounds of now."""
+        if not self.is_on_time or self.group is not group or self._bounds != _bounds(group):
+            return 0
+        return group.checked_bytes(charged_ns, self.reserved_ns, now_ms)
 
     def settle(self, charged_ns: int) -> bool:
         """The response has arrived: what is reserved is free, and the member pays the difference to what is charged. False: it was free."""
@@ -136,6 +138,7 @@ class TimeAdmission:
             keeps_membership: whether its client loses a group membership if it waits for long.
         """
         now_ns, line = now_ms * MS_NS, group.line
+        group.refresh(now_ms)
         self._is_on_time, self._is_excused = True, False
         if self._place is not None and self._place[0] is not group:
             self.leave_line()
@@ -174,6 +177,7 @@ class TimeAdmission:
 
     def passes_anyway(self, group: PacedTimeGroup, path: Path, client_id: str, reserved_ns: int, now_ms: int, *, observes: bool) -> None:
         """Let a request pass whatever the schedule is; with `observes` its wait is how long it would wait."""
+        group.refresh(now_ms)
         now_ns = now_ms * MS_NS
         member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns)
         wait_ms = max(0, ms_after(group.member_due_ns(member, now_ns, reserved_ns)) - now_ms)

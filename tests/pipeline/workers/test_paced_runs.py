@@ -23,7 +23,7 @@ SIZES = st.integers(1, 9_000)
 CHANGES = st.sampled_from(["record"] * 12 + ["unchecked", "publish", "rotate", "pace", "pace", "pace"])
 """Without "expire": a group whose pacing changes belongs to a manager."""
 STEPS = st.lists(st.builds(Step, st.integers(0, 2), KINDS, st.integers(0, 2), SIZES, PAUSES_MS), min_size=20, max_size=80)
-OF_ONE_GROUP = st.builds(Step, st.integers(0, 1), CHANGES, st.just(0), SIZES, PAUSES_MS)
+OF_TWO_GROUPS = st.builds(Step, st.integers(0, 1), CHANGES, st.sampled_from([0, 2]), SIZES, PAUSES_MS)
 
 
 @settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -42,7 +42,7 @@ EARLIER_THAN_THE_FILE_SET_BEFORE = [
     Step(1, "record", 1, 1, 0),
 ]
 """The only event of a file set is usage of another worker in an earlier slot of time."""
-CHANGING_STEPS = st.lists(st.builds(Step, st.integers(0, 1), CHANGES, st.integers(0, 1), SIZES, PAUSES_MS), min_size=20, max_size=80)
+CHANGING_STEPS = st.lists(st.builds(Step, st.integers(0, 1), CHANGES, st.integers(0, 2), SIZES, PAUSES_MS), min_size=20, max_size=80)
 
 
 @settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -58,7 +58,7 @@ def test_what_workers_write_whose_pacing_changes_is_accepted(tmp_path_factory: p
 
 
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(st.builds(FleetStep, st.integers(0, 1), OF_ONE_GROUP), min_size=20, max_size=60), begins_paced=st.booleans())
+@given(steps=st.lists(st.builds(FleetStep, st.integers(0, 1), OF_TWO_GROUPS), min_size=20, max_size=60), begins_paced=st.booleans())
 def test_what_paced_members_write_is_accepted(
     tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep], *, begins_paced: bool
 ) -> None:

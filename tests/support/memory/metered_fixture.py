@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from metering_format.places import PACED
+from metering_format.places import PACED, SHARED
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import Verdict
@@ -21,6 +21,7 @@ from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
+from proxy.shared_usage.shared_usage import SharedUsage
 from quota.connections.connection_quotas import ConnectionQuotas
 from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
 from tests.support.metering.metering_writer_fixture import convert_here
@@ -31,14 +32,24 @@ LISTENER = "default"
 
 
 class MeteredFixture(ProxyFixture):
-    """Connections whose decisions and usage go to files below `directory`."""
+    """Connections whose decisions and usage go to files below `directory`.
 
-    def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
+    Args:
+        usage: the usage that the process shares with others; None: it does not share.
+    """
+
+    def __init__(
+        self, directory: Path, *, level: str = "packed", names: Names | None = None, usage: SharedUsage | None = None, **settings: Any
+    ) -> None:
         super().__init__(**settings)
+        shared, proxy_id = {}, "sluice-1"
+        if usage is not None:
+            workers, worker = usage.segment.workers, usage.worker
+            shared, proxy_id = {SHARED: {"segment": usage.segment.identity, "worker": worker, "workers": workers}}, f"sluice-1-{worker}"
         self.directory = directory
         self.names = names = names or Names()
-        of_run = {"level": level, "names": names.form, "settings": self._schedules(), "quota_config_sha256": None}
-        header = header_of(RUN_ID, "sluice-1", WALL_MS, proxy_version="0", **of_run)
+        of_run = {"level": level, "names": names.form, "settings": self._schedules() | shared, "quota_config_sha256": None}
+        header = header_of(RUN_ID, proxy_id, WALL_MS, proxy_version="0", **of_run)
         self.writer = MeteringWriter(WriterSettings(directory, header), self.wall_ms, lambda _problem: None, convert=convert_here)
         self.quotas = ConnectionQuotas([LISTENER])
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
@@ -47,6 +58,8 @@ class MeteredFixture(ProxyFixture):
         self.scopes.on_labelled = self.meter.repeat_groups
         self.scopes.on_lead = self.meter.schedule_begins
         self.scopes.on_rescaled = self.meter.schedule_rescaled
+        if usage is not None:
+            usage.on_remote = self.meter.remote
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.reported_state()
@@ -106,7 +119,7 @@ class MeteredFixture(ProxyFixture):
         self.meter.flush()
 
     def written(self) -> Verdict:
-        """End the run; return the validator's verdict on its files."""
+        """End the run; return the validator's verdict on its files, and on those of others in the same directory."""
         assert self.loop.crashes == []
         self.collect()
         self.writer.start()

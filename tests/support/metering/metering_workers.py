@@ -10,6 +10,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMuta
 from proxy.enforcement.paced.factory import PacedGroups, PacedMaker
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.manager import PaceableManager
+from proxy.enforcement.paced.request_manager import PaceableRequestManager
 from proxy.enforcement.pacing import Pacings, PacingTable
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.writer import MeteringWriter, WriterSettings
@@ -29,8 +30,8 @@ BOUNDS = (20_000.0, 3_000.0, 0.2)
 class Step(NamedTuple):
     """An action of one worker.
 
-    It is record, unchecked, back (take back the last record), publish, expire (forget the group), rotate, or pace (groups of bytes change
-    between a window and a schedule).
+    It is record, unchecked, back (take back the last record), publish, expire (forget the group), rotate, or pace (groups change between
+    a window and a schedule).
     """
 
     worker: int
@@ -74,8 +75,7 @@ class MeteringWorker:
         self.clock = clock
         self.usage = SharedUsage(segment, number, fleet_key=b"" if member is None else member.key)
         scope = self.usage.of_scope("1")
-        types = [ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE for at in range(len(BOUNDS))]
-        self._makers = [scope.maker(one) if burst_ms is None or at == TIMED else scope.paced_maker(one) for at, one in enumerate(types)]
+        self._makers = [scope.maker(one) if burst_ms is None else scope.paced_maker(one) for one in map(_type_of, range(len(BOUNDS)))]
         self._burst_ms = burst_ms
         self._pacings: Pacings | None = None
         if changes_pacing:
@@ -104,21 +104,27 @@ class MeteringWorker:
         self.writer.start()
 
     def _make_paceable(self, burst_ms: int) -> None:
-        """Let the groups of bytes be those of a manager, with windows at first."""
+        """Let the groups be those of managers, with windows at first."""
         factories = PacedGroups(burst_ms, paces_others=False, factories=self.usage)
         self._pacings = factories.pacings
-        make = factories.of_scope("1").maker(ClientQuotaType.PRODUCE)
-        assert isinstance(make, PacedMaker)
-        self._manager = PaceableManager(ClientQuotaType.PRODUCE, make, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
-        entities = zip(CLIENT_IDS, BOUNDS, strict=True)
-        self._manager.replace_quotas({ClientQuotaEntity(client_id=client_id): bound for client_id, bound in entities})
+        scope, window = factories.of_scope("1"), {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS}
+        by_bytes, by_time = (scope.maker(one) for one in (ClientQuotaType.PRODUCE, ClientQuotaType.REQUEST))
+        assert isinstance(by_bytes, PacedMaker)
+        assert isinstance(by_time, PacedMaker)
+        produced = PaceableManager(ClientQuotaType.PRODUCE, by_bytes, **window)
+        timed = PaceableRequestManager(by_time, **window)
+        self._managers = [timed if at == TIMED else produced for at in range(len(BOUNDS))]
+        for manager, client_id, bound in zip(self._managers, CLIENT_IDS, BOUNDS, strict=True):
+            manager.update_quota(ClientQuotaEntity(client_id=client_id), bound)
 
     def pace(self) -> None:
-        """Change all groups of bytes from a window to a schedule, or back."""
+        """Change all groups from a window to a schedule, or back."""
         assert self._pacings is not None
         assert self._burst_ms is not None
         self._pacings.table = PacingTable({} if self._pacings.paces else {"all": "paced"})
-        replaced = self._manager.repace(self.clock.now_ms, self.meter.schedule_begins)
+        replaced: dict[EnforcedGroup, EnforcedGroup] = {}
+        for manager in dict.fromkeys(self._managers):
+            replaced |= manager.repace(self.clock.now_ms, self.meter.schedule_begins)
         self.groups = [group if group is None else replaced.get(group, group) for group in self.groups]
         if PACED not in self._settings:
             self._settings[PACED] = self._burst_ms
@@ -136,12 +142,12 @@ class MeteringWorker:
     def group(self, at: int) -> EnforcedGroup:
         """Return a group; it is created on first use."""
         group = self.groups[at]
-        if group is None and self._pacings is not None and at != TIMED:
-            group = self.groups[at] = self._manager.group(ANONYMOUS, CLIENT_IDS[at], self.clock.now_ms)
+        if group is None and self._pacings is not None:
+            group = self.groups[at] = self._managers[at].group(ANONYMOUS, CLIENT_IDS[at], self.clock.now_ms)
         if group is None:
             settings: dict[str, Any] = {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS, "created_ms": self.clock.now_ms}
             tags = {"user": "", "client-id": CLIENT_IDS[at]}
-            if self._burst_ms is not None and at != TIMED:
+            if self._burst_ms is not None:
                 settings["burst_ns"] = self._burst_ms * MS_NS
             group = self.groups[at] = self._makers[at](tags, BOUNDS[at], **settings)
         return group
@@ -154,7 +160,7 @@ class MeteringWorker:
         amount = value * PERCENT_PER_NANOSECOND if is_timed else float(value)
         match step.kind:
             case "record" if isinstance(group, PacedGroup):
-                self._pass_paced(group, value, now_ms)
+                self._pass_paced(group, amount, value, now_ms)
             case "record":
                 wait_ms = group.record(amount, now_ms)
                 if wait_ms > 0:
@@ -181,12 +187,12 @@ class MeteringWorker:
                 self.meter.flush()
                 self.writer.rotate()
 
-    def _pass_paced(self, group: PacedGroup, size: int, now_ms: int) -> None:
-        """Let a Produce pass if the schedule admits it now."""
+    def _pass_paced(self, group: PacedGroup, amount: float, value: int, now_ms: int) -> None:
+        """Let a request pass if the schedule admits it now."""
         group.refresh(now_ms)
         if not group.wait_ms(now_ms):
-            group.record(size, now_ms)
-            self.meter.passed(group, size, now_ms, 1, 9)
+            group.record(amount, now_ms)
+            self.meter.passed(group, value, now_ms, 1, 9)
 
     def publish(self, now_ms: int) -> None:
         """Publish, as a worker's timer does."""
@@ -211,8 +217,8 @@ def play(
     """Let workers perform the steps, while each publishes every 10 ms, and write their file sets.
 
     Args:
-        burst_ms: burst of groups of bytes, which are paced; None: they have windows.
-        changes_pacing: whether these groups begin with windows, and change in a worker at its steps "pace".
+        burst_ms: burst of groups, which are paced; None: they have windows.
+        changes_pacing: whether they begin with windows, and change in a worker at its steps "pace".
     """
     segment, clock = Segment.create(workers, 16, NUM_SAMPLES, WINDOW_MS), Clock()
     paced: dict[str, Any] = {"burst_ms": burst_ms, "changes_pacing": changes_pacing}
@@ -226,6 +232,10 @@ def play(
         its[step.worker % workers].take(step)
     for worker in its:
         worker.stop()
+
+
+def _type_of(at: int) -> ClientQuotaType:
+    return ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE
 
 
 def _describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:

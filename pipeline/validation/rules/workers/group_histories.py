@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import SKIPPED
+from metering_format.event_kinds import EXCUSED_MS, SKIPPED
 from metering_format.manifest import Manifest
 from metering_format.places import FLEET, PACED, SHARED
 from pipeline.file_set import FileSet
@@ -121,6 +121,7 @@ class Events:
         total: total of the source after the event, when the source is another worker.
         seq: first sequence number of the event's row.
         paced: whether the group had a schedule.
+        excused: whether a request passed before its time because it keeps a group membership.
         bound: the highest bound of the group.
     """
 
@@ -131,6 +132,7 @@ class Events:
     total: Ints
     seq: Ints
     paced: Flags
+    excused: Flags
     bound: float
 
 
@@ -156,6 +158,11 @@ class GroupHistory(Events):
         return own
 
     @property
+    def is_time(self) -> bool:
+        """Whether values are nanoseconds of handler time."""
+        return self.identity is not None and self.identity[0] == REQUEST
+
+    @property
     def claims(self) -> list[Skip]:
         """When the group began to share usage, and at which own total. There are several when its broker was renamed."""
         return [skip for skip in self.skips if skip.source == self.run.worker and skip.amount == 0]
@@ -163,8 +170,7 @@ class GroupHistory(Events):
     @property
     def tolerance(self) -> float:
         """Allowed difference between a total and the sum of records. Request time is added up as doubles; other units are exact."""
-        is_time = self.identity is not None and self.identity[0] == REQUEST
-        return 1_000.0 + 1e-9 * float(np.abs(self.total).max(initial=0)) if is_time else 0.0
+        return 1_000.0 + 1e-9 * float(np.abs(self.total).max(initial=0)) if self.is_time else 0.0
 
 
 def member_of(manifest: Manifest) -> MemberOf | None:
@@ -230,6 +236,7 @@ def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence
     empty: dict[str, Any] = dict.fromkeys(("ts_ms", "value", "total", "seq"), none) | {
         "checked": none.astype(np.bool_),
         "paced": none.astype(np.bool_),
+        "excused": none.astype(np.bool_),
         "source": none.astype(object),
     }
     columns: dict[str, Any] = {name: np.concatenate([column, *(getattr(part, name) for part in parts)]) for name, column in empty.items()}
@@ -287,6 +294,7 @@ def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tupl
                 total=total[its],
                 seq=seq[its],
                 paced=paced[its],
+                excused=rows.applied_ms[its] == EXCUSED_MS,
                 bound=float(rows.bound[begin:end].max()),
             ),
         )

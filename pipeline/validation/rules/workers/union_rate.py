@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.validation.rules.workers.group_histories import REQUEST, GroupHistory
+from pipeline.validation.rules.workers.group_histories import GroupHistory
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 
@@ -26,8 +26,7 @@ def highest_ratio(histories: Sequence[GroupHistory]) -> float | None:
     value = np.concatenate([history.value[its] for history, its in zip(histories, own, strict=True)])
     if not len(at_ms):
         return None
-    identity = histories[0].identity
-    unit = PERCENT_PER_NANOSECOND if identity is not None and identity[0] == REQUEST else 1.0
+    unit = PERCENT_PER_NANOSECOND if histories[0].is_time else 1.0
     _, interval = np.unique(at_ms // INTERVAL_MS, return_inverse=True)
     used = np.bincount(interval, weights=value.astype(np.float64)) * unit
     return float(used.max() / (bound * INTERVAL_MS / 1_000.0))

@@ -12,13 +12,17 @@ from pipeline.validation.verdict import Verdict
 from protocol.api_keys import ApiKey
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.time_group import PacedTimeGroup
+from proxy.shared_usage.paced_groups import PacedSharing
+from proxy.shared_usage.shared_usage import SharedUsage
 from sluice_cli.meter import meter
 from tests.proxy.session.paced.test_paced_produce import answer
 from tests.proxy.session.throttle.test_request_time import empty_answer, empty_request
 from tests.support.frames.kafka_frames import request_ids
-from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.memory_connection import ManualLoop, Peer, ProxyFixture
 from tests.support.memory.metered_fixture import MeteredFixture
+from tests.support.memory.shared_workers import new_segment
 from tests.support.memory.verdicts import produce_of
+from tests.support.memory.worker_proxies import publish_on_time
 
 LIST_OFFSETS = (ApiKey.LIST_OFFSETS, 2)
 HEARTBEAT = (ApiKey.HEARTBEAT, 1)
@@ -81,6 +85,43 @@ def test_what_the_schedule_admits_has_no_divergence(tmp_path: Path, level: str) 
     verdict, rows = validated(tmp_path, LOADS, level=level)
     assert verdict.kinds() == {}
     assert rows >= SECONDS
+
+
+def of_workers(directory: Path, seconds: int) -> tuple[Verdict, list[int]]:
+    """Return the verdict on the files of two workers with clients of both members each, and the requests of each client."""
+    loop, segment, proxies = ManualLoop(), new_segment(2), []
+    for number in range(2):
+        usage = SharedUsage(segment, number)
+        publish_on_time(usage, loop)
+        factories = PacedGroups(200, factories=usage)
+        proxies.append(MeteredFixture(directory, request=1.0, produce=20_000.0, factories=factories, loop=loop, usage=usage))
+    clients = []
+    with proxies[0]:
+        for number, (host, (ask, reply)) in enumerate([*LOADS, (1, plain(LIST_OFFSETS)), (2, plain(HEARTBEAT))]):
+            proxy = proxies[number % 2]
+            clients.append(Client(proxy, proxy.connect(host=f"10.0.0.{host}"), ask, reply, 3 + number))
+            clients[-1].send()
+        for second in range(seconds):
+            loop.run_until(loop.now_ms + 1_000)
+            for proxy in proxies:
+                proxy.collect()
+                if second == seconds // 2:
+                    proxy.set_quota(request=0.5)
+    return [proxy.written() for proxy in proxies][-1], [client.number for client in clients]
+
+
+def test_the_schedules_of_workers_have_no_divergence(tmp_path: Path) -> None:
+    """Two workers know what each other has charged and reserved: each schedule, and that of all files together, has no divergence."""
+    verdict, requests = of_workers(tmp_path, SECONDS)
+    assert verdict.kinds() == {}
+    assert min(requests) > SECONDS
+
+
+def test_requests_of_another_worker_that_pass_early_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If workers do not record what the others have charged, together they pass more than one schedule lets them: EARLY."""
+    monkeypatch.setattr(PacedSharing, "pull", lambda *_arguments: None)
+    verdict, _ = of_workers(tmp_path, 4)
+    assert Kind.EARLY in verdict.kinds()
 
 
 def test_the_pipeline_knows_the_unit_of_handler_time(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ The quota is 1 percent of one thread: 10 ms of handler time a second. A request 
 cost of a small request that Sluice assumes at first, so 40 requests pass in a second. Until then it reserves a quarter more, 31 ms.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -25,6 +25,7 @@ from tests.proxy.session.throttle.test_request_time import (
     handshake,
     throttle_in,
 )
+from tests.support.fleet.fleet_proxies import FleetProxies
 from tests.support.frames.kafka_frames import request_ids
 from tests.support.frames.sasl_frames import handshake_answer
 from tests.support.memory.memory_connection import Peer, ProxyFixture
@@ -281,15 +282,97 @@ def test_a_change_of_pacing_keeps_what_was_used(timed: ProxyFixture) -> None:
     assert group_of(timed).recorded_total == pytest.approx(2 * COST_NS * 1e-7, rel=0.03)
 
 
-def test_workers_have_windows_of_request_time() -> None:
-    """Where processes share usage, groups of bytes have schedules, and those of request time have windows."""
-    with WorkerProxies(2, burst_ms=100, produce=1e6, request=PERCENT) as workers:
-        proxy = workers.proxies[0]
-        use(proxy, proxy.connect(), 1)
-        (group,) = proxy.scope.request.groups()
-        assert not group.is_paced
-        proxy.connect().sends(produce_of(100, 1))
-        assert all(one.is_paced for one in proxy.scope.produce.groups())
+class Asker:
+    """A connection that asks again after each answer, which comes after 10 ms.
+
+    Attributes:
+        answers: number of answers.
+    """
+
+    def __init__(self, proxy: ProxyFixture, peer: Peer) -> None:
+        self._proxy, self._peer = proxy, peer
+        self.answers = 0
+        peer.broker.write = peer.connection.client.write_peer = self._goes  # type: ignore[method-assign]
+
+    def ask(self) -> None:
+        """Send the next request."""
+        self._peer.client.arrive(empty_request(self.answers + 1, *LIST_OFFSETS))
+
+    def _goes(self, _data: bytes | memoryview) -> None:
+        self._proxy.loop.call_later(WORK_MS / 1_000, self._answer)
+
+    def _answer(self) -> None:
+        self.answers += 1
+        self._peer.broker.arrive(empty_answer(self.answers, *LIST_OFFSETS))
+        self._proxy.loop.call_later(0, self.ask)
+
+
+def long_runs(its: WorkerProxies | FleetProxies, proxies: Sequence[ProxyFixture], askers: Sequence[Asker]) -> list[float]:
+    """Let connections ask for 20 s; return the handler time from second 10 on over the bound: of all proxies, as each proxy knows it."""
+    its.wait(2_000)
+    for asker in askers:
+        asker.ask()
+    totals = []
+    for _ in range(20):
+        its.wait(1_000)
+        groups = [group_of(proxy) for proxy in proxies]
+        totals.append([group.recorded_total for group in groups])
+    assert all(group.measures_all for group in groups)
+    return [(last - tenth) / 10 / PERCENT for tenth, last in zip(totals[9], totals[19], strict=True)]
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_pass_the_bound_of_request_time_together(workers: int) -> None:
+    """Greedy connections at several workers get the bound, as each worker knows it."""
+    with WorkerProxies(workers, burst_ms=1_000, request=PERCENT) as its:
+        askers = [Asker(proxy, proxy.connect()) for proxy in its.proxies for _ in range(4)]
+        assert long_runs(its, its.proxies, askers) == pytest.approx([1.0] * workers, abs=0.03)
+
+
+def test_members_have_equal_handler_time_over_workers() -> None:
+    """A member with one connection at one worker gets as much as one with 15 connections at the other one."""
+    with WorkerProxies(2, burst_ms=1_000, request=PERCENT) as its:
+        proxies = [its.proxies[min(at, 1)] for at in range(16)]
+        askers = [Asker(proxy, proxy.connect(host=f"10.0.0.{min(at, 1)}")) for at, proxy in enumerate(proxies)]
+        assert long_runs(its, its.proxies, askers) == pytest.approx([1.0] * 2, abs=0.03)
+        here, there = (group_of(proxy).own_total for proxy in its.proxies)
+        assert here == pytest.approx(there, rel=0.05)
+
+
+def test_members_of_a_fleet_pass_the_bound_of_request_time_together() -> None:
+    """Greedy connections at two proxies of a fleet get the bound within 3 %, and equally much at each."""
+    with FleetProxies(2, burst_ms=1_000, request=PERCENT) as its:
+        proxies = [its.members[at % 2].proxy for at in range(8)]
+        askers = [Asker(proxy, proxy.connect()) for proxy in proxies]
+        assert long_runs(its, proxies[:2], askers) == pytest.approx([1.0] * 2, abs=0.03)
+        answers = [asker.answers for asker in askers]
+        assert sum(answers[::2]) == pytest.approx(sum(answers[1::2]), rel=0.1)
+
+
+def test_what_a_request_at_another_worker_has_reserved_is_not_free() -> None:
+    """Of the first requests at two workers only those pass at once whose estimates are within the burst together."""
+    with WorkerProxies(2, burst_ms=130, request=PERCENT) as its:
+        passed = [bool(its.connect().sends(empty_request(1, *LIST_OFFSETS))) for _ in range(16)]
+    assert 3 <= sum(passed) <= 4
+
+
+def test_a_change_of_pacing_keeps_what_another_worker_has_reserved() -> None:
+    """A worker whose group gets a window and a schedule again knows what a request at another worker has reserved all the time."""
+    with WorkerProxies(2, burst_ms=130, request=PERCENT) as its:
+        here, there = its.proxies
+        for proxy in its.proxies:
+            use(proxy, proxy.connect(), 1)
+        there.connect().sends(empty_request(1, *LIST_OFFSETS))
+        reserved_ns = group_of(there).pending
+        group_of(here).refresh(its.now_ms)
+        assert group_of(here).pending == reserved_ns > 0
+        here.pace({"all": "window"})
+        (window,) = here.scope.request.groups()
+        assert window.pending_at(its.now_ms) == pytest.approx(reserved_ns * 1e-7, rel=0.5)
+        here.pace({"all": "paced"})
+        assert group_of(here).pending == reserved_ns
+        its.wait(1_000)
+        assert group_of(here).recorded_total == pytest.approx(group_of(there).recorded_total)
 
 
 class TimeNotes(Notes):
