@@ -49,7 +49,7 @@ bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, the same by
 kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
 	@$(BIN)/python -m tests.support.kafka $(VERSION)
 
-platform: $(VENV)/.dev $(HELM)  ## image, pip, pipx, uv, release, chart, and Sluice on Spark 4.0 with Iceberg, Delta and Kafka, built and run; needs root, buildah, mmdebstrap, Go, Maven
+platform: $(VENV)/.dev $(HELM)  ## image, pip, pipx, uv, release, chart, Sluice on Spark 4.0 with Iceberg, Delta and Kafka, and with S3A, built and run; needs root, buildah, mmdebstrap, Go, Maven
 	@PLATFORM=1 $(BIN)/python -m pytest tests/platform tests/contract/kubernetes/test_chart.py
 
 build/release/.done: requirements/release.txt

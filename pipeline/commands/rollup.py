@@ -102,7 +102,7 @@ def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTabl
         with _opened_on_spark(sink, common) as opened:
             yield opened
         return
-    with sink.open(is_local=engine == LOCAL) as tables:
+    with sink.open(has_tasks_here=engine == LOCAL or common.session.has_tasks_here) as tables:
 
         def update(settings: "RollupSettings") -> "RollupResult":
             result = _on_duckdb(settings) if engine == LOCAL else _on_spark(settings, common)

@@ -76,11 +76,11 @@ class Sink:
     namespace: str
 
     @contextlib.contextmanager
-    def open(self, *, is_local: bool) -> Iterator[OpenTables]:
+    def open(self, *, has_tasks_here: bool) -> Iterator[OpenTables]:
         """Open the tables for one roll-up.
 
         Args:
-            is_local: whether the local engine makes them.
+            has_tasks_here: whether this machine writes all files.
 
         Raises:
             BadInputError: the engine cannot write there, or the place cannot be used.
@@ -89,10 +89,10 @@ class Sink:
         if self.kind == PARQUET and isinstance(self.out, Path):
             yield FileTables(self.out)
             return
-        if not is_local:
+        if not has_tasks_here:
             raise BadInputError(
-                f"--out {self.out}: Spark writes files to a folder that all workers mount; use --engine local, --out with a path,"
-                f" or --sink {DELTA}"
+                f"--out {self.out}: the workers of a cluster write files to a folder that all of them mount; name its path, or write"
+                f" --engine local, --master local[*] or --sink {DELTA}"
             )
         if self.kind == PARQUET and isinstance(self.out, StorePath):
             from pipeline.rollup.store_tables import tables_at

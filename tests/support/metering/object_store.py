@@ -31,6 +31,10 @@ class Bucket:
         """Copy a local directory into that directory."""
         fs.copy_files(str(directory), f"{self.name}/metering", destination_filesystem=self.files)
 
+    def get(self, path: str, directory: Path) -> None:
+        """Copy the files of a path below the bucket to a local directory."""
+        fs.copy_files(f"{self.name}/{path}", str(directory), source_filesystem=self.files)
+
     def write(self, path: str, data: bytes) -> None:
         """Write one file; the path is below the bucket."""
         with self.files.open_output_stream(f"{self.name}/{path}") as file:

@@ -13,20 +13,10 @@ from typing import Any
 
 from tests.support.places import BUILD, ROOT
 from tests.support.platform import spark_statements
+from tests.support.platform.jars import jars
 
 PACKAGES = ("pyspark==4.0.1", "py4j==0.10.9.9")
-JARS = {
-    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
-    "delta": ("io.delta:delta-spark_2.13:4.0.1", "io.delta:delta-storage:4.0.1"),
-    "kafka": (
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.1",
-        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # that of 4.0.1 was not in the mirror of Maven
-        "org.apache.kafka:kafka-clients:3.9.1",
-        "org.apache.commons:commons-pool2:2.12.0",
-    ),
-}
 ENDS_EARLY = Path(__file__).with_name("ends_early.py")
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HOME = BUILD / "spark-4.0.1"
 
 
@@ -51,7 +41,7 @@ def script_on_spark(tables: str, script: str, *arguments: object, lines: object 
         arguments: more arguments.
         lines: goes to its standard input as JSON.
     """
-    command = [sys.executable, script, ",".join(map(str, _jars(tables))), *map(str, arguments)]
+    command = [sys.executable, script, jars(tables), *map(str, arguments)]
     done = subprocess.run(
         command, env=environment(), input=json.dumps(lines), capture_output=True, text=True, timeout=900, check=False, cwd=BUILD
     )
@@ -67,7 +57,7 @@ def sluice_command(tables: str, folder: Path, *arguments: object) -> list[str]:
         folder: has the catalog `lake` of Iceberg tables, or gets it.
         arguments: of the command.
     """
-    settings = {"spark.jars": ",".join(map(str, _jars(tables)))} if tables else {}
+    settings = {"spark.jars": jars(tables)} if tables else {}
     if tables == "iceberg":
         settings |= {key: value for key, value in spark_statements.with_iceberg(str(folder)).items() if ".catalog." in key}
     conf = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
@@ -109,15 +99,3 @@ def _python() -> Path:
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *PACKAGES], check=True)
         (_HOME / ".installed").touch()
     return python
-
-
-def _jars(tables: str) -> list[Path]:
-    """Return the jars; Maven fetches those that are missing (70 MB, once)."""
-    found = []
-    for artifact in JARS[tables]:
-        _, name, version = artifact.split(":")
-        found.append(_HOME / "jars" / f"{name}-{version}.jar")
-        if not found[-1].exists():
-            options = (f"-Dartifact={artifact}", f"-DoutputDirectory={_HOME / 'jars'}", f"-Dmaven.repo.local={BUILD / 'maven'}")
-            subprocess.run(["mvn", "-B", "-q", _COPY, *options], check=True)
-    return found
