@@ -2,14 +2,20 @@
 
 Spans of ten seconds begin at whole tens of seconds. A member wanted more in a span if a request of it waited for 95 % of that time. The
 share of such a member is that of max-min fairness: members that wanted less keep what passed, and the others get equal amounts of the rest.
+What passed before its time to keep group memberships is not shared: it is left out, whichever members it is of.
 A member may get `TOLERANCE` less, and one request of the largest size, since a request passes as a whole. A span that is not in one file
 set as a whole is not judged. Neither is a file set in which a client was not enforced, or one of a process that shares usage: members get
 their shares over all processes.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metering_format.event_kinds import EXCUSED_MS
 from metering_format.places import SHARED
 from pipeline.file_set import FileSet
 from pipeline.replay.findings import Finding, Findings, Kind
@@ -50,11 +56,12 @@ def check_shares(file_set: FileSet, findings: Findings) -> None:
     if not SettingsIntervals(file_set).enforce_throughout:
         return
     rows = file_set.read(TABLE).to_pylist()
+    excused = _excused(file_set)
     clients: dict[int, str] | None = None
     for (group_ref, span_ms), members in sorted(_spans(rows).items()):
         if span_ms < manifest.first_ts_ms or span_ms + SPAN_MS > manifest.last_ts_ms:
             continue
-        wrong = list(unfair(members))
+        wrong = list(unfair(members, excused[group_ref, span_ms]))
         for member, least in wrong:
             clients = _clients(file_set) if clients is None else clients
             what = f"bytes of {_named(member, clients)} in 10 s, in which it waited for more"
@@ -63,20 +70,20 @@ def check_shares(file_set: FileSet, findings: Findings) -> None:
             findings.add(Finding(Kind.FAIR, group_ref, manifest.first_seq, span_ms, *figures, evidence))
 
 
-def unfair(members: Sequence[Passed]) -> Iterator[tuple[Passed, int]]:
-    """Yield each member that got too little, with the least number of bytes that it should have passed."""
+def unfair(members: Sequence[Passed], excused: int = 0) -> Iterator[tuple[Passed, int]]:
+    """Yield each member that got too little, with the least amount that it should have passed; `excused` is left out of what all passed."""
     if len(members) < 2:
         return
-    share = max_min_share(members)
+    share = max_min_share(members, excused)
     least = int(share * (1 - TOLERANCE)) - max(member.largest_bytes for member in members)
     for member in members:
         if member.wants_more and member.passed_bytes < least:
             yield member, least
 
 
-def max_min_share(members: Sequence[Passed]) -> float:
+def max_min_share(members: Sequence[Passed], excused: int = 0) -> float:
     """Return the amount of each member that wanted more, when all share what passed; members that wanted less keep less than it."""
-    rest = sum(member.passed_bytes for member in members)
+    rest = sum(member.passed_bytes for member in members) - excused
     sharing = len(members)
     for amount in sorted(member.passed_bytes for member in members if not member.wants_more):
         if amount * sharing >= rest:
@@ -102,6 +109,22 @@ def _spans(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], list[Pass
                 min(before.wanted_ms + wanted_ms, SPAN_MS),
             )
     return {place: list(members.values()) for place, members in found.items()}
+
+
+def _excused(file_set: FileSet) -> Counter[tuple[int, int]]:
+    """Return the sum of what passed before its time to keep memberships, by group and span, at least."""
+    found: Counter[tuple[int, int]] = Counter()
+    applied_ms = file_set.read("samples", columns=["applied_ms"]).column("applied_ms").combine_chunks()
+    its = pc.list_parent_indices(applied_ms).filter(pc.equal(pc.list_flatten(applied_ms), pa.scalar(EXCUSED_MS, pa.int32())))
+    if not len(its):
+        return found
+    columns = ["group_ref", "sample_start_ms", "last_event_ms", "val", "thr_pos", "applied_ms"]
+    for row in file_set.read("samples", columns=columns).take(its.unique()).to_pylist():
+        waits = zip(row["thr_pos"], row["applied_ms"], strict=True)
+        amount = sum(row["val"][at] for at, applied in waits if applied == EXCUSED_MS)
+        for span_ms in {row[time] // SPAN_MS * SPAN_MS for time in ("sample_start_ms", "last_event_ms")}:
+            found[row["group_ref"], span_ms] += amount
+    return found
 
 
 def _parts(second_ms: int, wanted_ms: int) -> Iterator[tuple[int, int]]:

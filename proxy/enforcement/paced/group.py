@@ -19,6 +19,8 @@ SIZES_MAX: Final = 32
 """Sizes of requests whose cost is kept."""
 CERTAIN: Final = 1.0 - 1e-9
 """So far below a limit a quotient in floating point is certainly below it."""
+ROUNDING_NS: Final = 1_000
+"""More than the costs of all requests in flight exceed the cost of their sum, since each is rounded up."""
 RECENT_MS: Final = 2_000
 """The highest number of open fetches of this time, or of the time before, shares the burst."""
 
@@ -54,6 +56,7 @@ class PacedGroup(PendingAbove):
         "_peak_before",
         "_peak_since_ms",
         "_rescales",
+        "_unchecked_ns",
         "declared",
         "line",
         "open_fetches",
@@ -88,6 +91,7 @@ class PacedGroup(PendingAbove):
         self._costs: dict[int, int] = {}
         self._cost = 0  # the last one
         self._burst_bytes = 0  # not computed yet
+        self._unchecked_ns = 0  # the part of the lead that was charged without a check
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.declared = tags.get(GROUP_TAG)
@@ -321,8 +325,21 @@ class PacedGroup(PendingAbove):
         """The schedule was charged. Overridden by groups that several processes share."""
 
     def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
-        """Return the part of the amount of a response that the schedule admitted: what its request had reserved."""
-        return min(amount, reserved)
+        """Return the part of the amount of a response that the schedule admitted; called before the response is recorded.
+
+        That is what its request had reserved. What passed before its time, or exceeded its reservation, moves the schedule on, too. If the
+        schedule is too far ahead because of that when the response arrives, nothing of it counts as checked.
+        """
+        checked = min(amount, reserved)
+        for group in self.chain:
+            late_ns = group.schedule.wait_ns(now_ms * MS_NS)
+            if not late_ns:
+                group._unchecked_ns = 0
+            elif late_ns <= group._unchecked_ns + ROUNDING_NS:
+                checked = 0
+        for group in self.chain if checked < amount else ():
+            group._unchecked_ns += group.cost_ns(amount - checked)
+        return checked
 
     def units_of(self, amount: float) -> int:
         """Return a recorded amount in the unit that the schedule is charged in: bytes."""

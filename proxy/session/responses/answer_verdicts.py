@@ -297,7 +297,11 @@ class AnswerVerdicts:
         if not charged_ns:
             return 0
         reservation = head.reservation if isinstance(head, TimedContext) else None
-        checked_ns = 0 if reservation is None or self.meter is None else reservation.checked_ns(group, charged_ns, now_ms)
+        checked_ns = 0
+        if self.meter is not None and reservation is not None:
+            checked_ns = reservation.checked_ns(group, charged_ns, now_ms)
+        elif self.meter is not None:
+            group.checked_bytes(charged_ns, 0, now_ms)
         group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self.meter is not None:
             self._meter_paced_time(self.meter, head, group, (charged_ns, checked_ns), reservation, now_ms)

@@ -87,6 +87,16 @@ def test_what_the_schedule_admits_has_no_divergence(tmp_path: Path, level: str) 
     assert rows >= SECONDS
 
 
+@pytest.mark.parametrize(("heartbeats", "level"), [(6, "packed"), (12, "trace")])
+def test_requests_beside_excused_ones_have_no_divergence(tmp_path: Path, heartbeats: int, level: str) -> None:
+    """Heartbeats that pass before their time take a part of the bound, or more than it.
+
+    What was admitted before them and is answered after them is not early, and what they leave is all that members share.
+    """
+    verdict, _ = validated(tmp_path, [*LOADS, *[(1, plain(HEARTBEAT))] * heartbeats], level=level)
+    assert verdict.kinds() == {}
+
+
 def of_workers(directory: Path, seconds: int) -> tuple[Verdict, list[int]]:
     """Return the verdict on the files of two workers with clients of both members each, and the requests of each client."""
     loop, segment, proxies = ManualLoop(), new_segment(2), []

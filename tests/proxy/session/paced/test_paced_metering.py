@@ -3,7 +3,9 @@
 import pytest
 
 from proxy.enforcement.mode import Mode
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.meter.meter import Meter
+from quota.paced_schedule import MS_NS
 from tests.proxy.session.paced.test_paced_fetch import ask, fetched_of
 from tests.proxy.session.paced.test_paced_produce import answer, use_burst
 from tests.support.memory.memory_connection import ProxyFixture
@@ -70,3 +72,16 @@ def test_what_observe_lets_pass_before_its_time_is_unchecked(paced: ProxyFixture
     peer.asks(ask(4), fetched_of(100, 4))
     assert notes.noted[1:2] == [("unchecked", 100, 0)]
     assert notes.noted[-1] == ("unchecked", 100, 0)
+
+
+def test_a_response_behind_one_that_was_not_checked_is_not_checked() -> None:
+    """What passed before its time moves the schedule on; a response that arrives meanwhile is no proof that its request was early."""
+    group = PacedGroup({}, 1_000.0, burst_ns=1_000 * MS_NS)
+    group.record(1_000, 0)
+    assert group.checked_bytes(10, 10, 0) == 10
+    assert group.checked_bytes(3_000, 0, 0) == 0
+    group.record(3_000, 0)
+    assert group.checked_bytes(10, 10, 2_900) == 0
+    assert group.checked_bytes(10, 10, 3_000) == 10
+    group.record(5_000, 3_000)
+    assert group.checked_bytes(10, 10, 3_000) == 10, "the schedule is late by what had been checked, which is early"
