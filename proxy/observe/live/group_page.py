@@ -56,6 +56,7 @@ def group_page(group: SharedGroup, points: Sequence[Point], last_point_ms: int |
         "throttle_ms_total": row.throttle_ms_total,
         "verdicts": [shown_verdict(verdict) for verdict in row.verdicts],
         "members": {"connections": group.connections, "clients": group.clients, "named": named},
+        "paced": None if row.schedule is None else row.schedule._asdict(),
         "fleet": None if row.fleet is None else shown_fleet(row.fleet),
         "points": shown_points(points),
         "point_ms": POINT_MS,

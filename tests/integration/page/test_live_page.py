@@ -117,8 +117,11 @@ def opened(browser: Browser, sluice: SluiceProcess) -> Iterator[Open]:
         assert one.errors == []
 
 
-def asked(sluice: SluiceProcess, path: str, token: str = READER) -> Any:
-    request = urllib.request.Request(f"http://127.0.0.1:{sluice.admin_port}{path}", headers={"Authorization": f"Bearer {token}"})
+def asked(sluice: SluiceProcess, path: str, token: str = READER, body: Any = None) -> Any:
+    data, headers = None, {"Authorization": f"Bearer {token}"}
+    if body is not None:
+        data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+    request = urllib.request.Request(f"http://127.0.0.1:{sluice.admin_port}{path}", data, headers)
     with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310 - the address is that of the proxy
         return json.loads(response.read())
 
@@ -278,6 +281,20 @@ def test_a_switch_is_changed(opened: Open, sluice: SluiceProcess) -> None:
         assert switches == ({} if header is None else {"all": "observe"})
         figure = page.locator("#figures div", has_text="Switches")
         expect(figure).to_have_count(0 if header is None else 1)
+
+
+def test_a_group_that_is_paced(opened: Open, sluice: SluiceProcess) -> None:
+    """A paced group shows its schedule in place of verdicts, and the history has the command that paced it."""
+    for pacing, shown, other in (("paced", "Schedule", "Last verdicts"), (None, "Last verdicts", "Schedule")):
+        asked(sluice, "/admin/pacing", WRITER, {"target": "entity:client-id=etl", "pacing": pacing})
+        page = open_etl(opened())
+        expect(page.get_by_role("heading", name=shown)).to_be_visible()
+        expect(page.get_by_role("heading", name=other)).to_have_count(0)
+        if pacing:
+            expect(page.get_by_text(re.compile(r"The schedule is [\d.]+ m?s ahead of the clock: the next request passes"))).to_be_visible()
+        page.goto(f"{opened_origin(sluice)}/#/changes")
+        first = page.get_by_role("table", name="Changes, the newest first").locator("tbody tr").first
+        expect(first).to_contain_text(f"sluice quotas pacing --admin {opened_origin(sluice)} entity:client-id=etl {pacing or 'default'}")
 
 
 def test_a_wrong_token(opened: Open) -> None:

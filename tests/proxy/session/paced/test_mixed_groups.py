@@ -61,3 +61,17 @@ def test_fetches_of_both_kinds_are_answered_in_order(mixed: ProxyFixture) -> Non
     peer.answers(fetched_of(300, 1), fetched_of(4_000, 2))
     assert (groups[True].pending, groups[False].pending) == (0, 0)
     assert (groups[True].recorded_total, groups[False].recorded_total) == (300, 4_000)
+
+
+def test_names_that_are_too_long_to_be_remembered_are_not_mixed_up(mixed: ProxyFixture) -> None:
+    """Of requests that arrive together, with client-ids that are too long to be kept, each is counted for its own group, in a window."""
+    names = ["a" * 300, "b" * 300]
+    for name in names:
+        mixed.set_quota(produce=1e6, client_id=name)
+    peer = mixed.connect()
+    requests = [produce_of(size, number, client_id=names[number % 2]) for number, size in enumerate((500, 700, 900))]
+    assert peer.sends(b"".join(requests)) == [0, 1, 2]
+    for number in range(3):
+        answer(peer, number)
+    totals = {group.tags["client-id"][0]: group.recorded_total for group in mixed.scope.produce.groups()}
+    assert totals == {"a": 1_400, "b": 700}

@@ -28,6 +28,15 @@ export function arithmetic(verdict, quotaType) {
 
 const since = (page, timeMs) => (timeMs > page.now_ms ? "now" : `${duration(page.now_ms - timeMs)} ago`);
 
+function schedule({ lead_ms: lead, burst_ms: burst, waiting }) {
+  const requests = waiting === 1 ? "1 request waits" : `${number(waiting)} requests wait`;
+  const next = lead > burst ? `the next request passes in ${duration(lead - burst)}` : "the next request passes at once";
+  return [
+    h("p", {}, `The schedule is ${duration(lead)} ahead of the clock: ${next}; ${requests}.`),
+    h("p", { class: "soft" }, `A request passes while the schedule is at most the burst of ${duration(burst)} ahead. It moves the schedule on by its amount / quota.`),
+  ];
+}
+
 function verdicts(page) {
   const newest = [...page.verdicts].reverse();
   if (!newest.length) return h("p", {}, "This group has never waited.");
@@ -99,16 +108,19 @@ export function groupView(main, argument) {
     title.textContent = page.name;
     note.replaceChildren(status(page));
     const chart = h("section", { class: "card wide" }, h("h2", {}, "15 minutes"), groupChart(page));
-    const rest = JSON.stringify([page.verdicts, page.levels, page.members, page.set_by]);
+    const rest = JSON.stringify([page.verdicts, page.paced, page.levels, page.members, page.set_by]);
     if (rest === shown) {
       content.firstElementChild.replaceWith(chart);
       return;
     }
     shown = rest;
     const parent = page.parent ? h("p", {}, `A part of ${entityName(page.parent)}`) : null;
+    const judged = page.paced
+      ? [h("h2", {}, "Schedule"), ...schedule(page.paced)]
+      : [h("h2", {}, "Last verdicts"), h("p", { class: "soft" }, "O: rate that was measured. T: quota. W: window."), verdicts(page)];
     content.replaceChildren(
       chart,
-      h("section", { class: "card wide" }, h("h2", {}, "Last verdicts"), h("p", { class: "soft" }, "O: rate that was measured. T: quota. W: window."), verdicts(page)),
+      h("section", { class: "card wide" }, ...judged),
       card("Which quota applies", parent, levels(page)),
       card("Who shares it", members(page)),
       card("Who set it", setBy(page), changeLink(page)),
