@@ -82,6 +82,7 @@ class Connection:
         "broker",
         "broker_peer",
         "client",
+        "client_connects",
         "client_eof_ms",
         "client_sock",
         "client_tls",
@@ -104,6 +105,7 @@ class Connection:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.client_sock = client_sock
+        self.client_connects = False  # its transport is being made, which has its socket from then on
         self.client_tls: TlsTransport | None = None  # after the handshake; the channel's transport when the broker is connected
         self._broker_left: tuple[Exception | None] | None = None  # why the broker closed while a long response is parsed
         self._question: BrokersAnswer | None = None  # the broker's response to a request of Sluice's own ...
@@ -356,13 +358,25 @@ class Connection:
     # --- beginning and end
 
     def client_made(self) -> None:
-        """Start passing bytes: the client's transport is connected."""
+        """Start passing bytes: the client's transport is connected. The broker may have ended the connection meanwhile."""
+        self.client_connects = False
+        if self.closing:
+            self.client.close(self._loop)
+            return
         assert self.client.writer is not None
         assert self.broker.writer is not None
         self.client.write_peer = self.broker.writer.write
         self.broker.write_peer = self.client.writer.write
         if self.broker.lost:
             self.close(CloseReason.BROKER_CLOSED)
+
+    def client_failed(self, reason: CloseReason, detail: str = "") -> None:
+        """End the connection: no transport could be made for the client's socket."""
+        self.client_connects = False
+        if self.closing and self.client.transport is None:
+            self.client_sock.close()
+            self._gone()
+        self.close(reason, detail)
 
     def has_lasted(self) -> None:
         """Do what short connections are spared: enable keep-alive for a broker that vanishes, and direct writes."""
@@ -444,7 +458,8 @@ class Connection:
             self.client.resume(THROTTLE | IN_FLIGHT)
 
     def _gone(self) -> None:
-        if self.closing and (self.client.lost or self.client.transport is None) and (self.broker.lost or self.broker.transport is None):
+        has_client = not self.client.lost and (self.client_connects or self.client.transport is not None)
+        if self.closing and not has_client and (self.broker.lost or self.broker.transport is None):
             self._owner.connection_gone(self)
             self.client.let_go()
             self.broker.let_go()
@@ -556,10 +571,11 @@ class Connection:
         self.client.abort()
 
     def _close_client(self) -> None:
-        if self.client.transport is None:
+        if self.client.transport is not None:
+            if not self.client.lost:
+                self.client.close(self._loop)
+        elif not self.client_connects:  # otherwise `client_made` closes it
             (self.client_tls or self.client_sock).close()
-        elif not self.client.lost:
-            self.client.close(self._loop)
 
     def _close_broker(self, *, linger: bool) -> None:
         broker = self.broker

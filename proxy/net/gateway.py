@@ -224,6 +224,8 @@ class Gateway:
         scope = self._events.scope_of(broker_peer)
         self.counters.brokers_reached.pop(str(address), None)  # its node id is known by now
         self.counters.brokers_reached[scope.label if node_id is None else str(node_id)] = 1
+        if connection.closing:  # the broker has closed, or sent something, before this task went on
+            return
         if node_id is not None:
             session.set_broker_label(str(node_id))
         session.set_broker_times(self.handler_times.of(broker_peer))
@@ -235,10 +237,14 @@ class Gateway:
         if connection.client_tls is not None:
             connection.client_tls.attach(connection.client)
             return
+        connection.client_connects = True
         try:
             await self._loop.connect_accepted_socket(lambda: connection.client, sock)
         except OSError as error:
-            connection.close(CloseReason.CLIENT_RESET, str(error))
+            connection.client_failed(CloseReason.CLIENT_RESET, str(error))
+        except asyncio.CancelledError:
+            connection.client_failed(CloseReason.SHUTDOWN)
+            raise
 
     def _cut(self) -> ApiVersionsCut:
         settings = self._session_settings

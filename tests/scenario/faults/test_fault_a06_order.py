@@ -1,7 +1,9 @@
 """Row A6: responses that match no request in flight, or that come out of order."""
 
+import asyncio
 import itertools
 import random
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,9 @@ from tests.support.frames.kafka_frames import answer_ids, answered, plain
 from tests.support.memory.memory_connection import ProxyFixture
 from tests.support.scripted.gateway_fixture import open_gateway
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import Request, produce_answer, produce_request
+from tests.support.scripted.scripted_sockets import until
 
 ORDERS = 10_000
 
@@ -76,3 +80,42 @@ async def test_a06_an_answer_without_a_request() -> None:
         await (await broker.connection()).send(produce_answer(7, 1))
         assert await client.read_to_end() == b""
         await sluice.until_closed("response_unsolicited")
+
+
+@pytest.mark.parametrize(("closes", "reason"), [(False, "response_unsolicited"), (True, "broker_closed")])
+@pytest.mark.parametrize("delay_s", [0.0, 0.05])
+async def test_a06_a_broker_that_speaks_or_leaves_at_once(
+    monkeypatch: pytest.MonkeyPatch, delay_s: float, reason: str, *, closes: bool
+) -> None:
+    """A broker that answers or closes before the client's socket is taken over ends both connections, and nothing of them stays."""
+    start, loop = BrokerConnection.start, asyncio.get_running_loop()
+    connect = loop.connect_accepted_socket
+
+    def speak_or_leave(connection: BrokerConnection) -> None:
+        if closes:
+            connection.socket.close()
+            return
+        connection.socket.send(produce_answer(7, 1))
+        start(connection)
+
+    async def connect_late(*arguments: Any) -> Any:
+        await asyncio.sleep(delay_s)
+        return await connect(*arguments)
+
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        with monkeypatch.context() as patched:
+            patched.setattr(BrokerConnection, "start", speak_or_leave)
+            patched.setattr(loop, "connect_accepted_socket", connect_late)
+            clients = [await sluice.client() for _ in range(20)]
+            assert [await ended(client) for client in clients] == [b""] * 20
+            await until(lambda: sluice.closes == {reason: 20})
+        assert sluice.connections == []
+        assert sluice.counters.connections_open == 0
+
+
+async def ended(client: ScriptedClient) -> bytes:
+    """Return what a client receives until its connection ends, in whichever way."""
+    try:
+        return await client.read_to_end()
+    except ConnectionError:
+        return b""
