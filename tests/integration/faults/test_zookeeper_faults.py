@@ -75,17 +75,29 @@ async def free_loop() -> AsyncIterator[Iterator[int]]:
         turning.cancel()
 
 
+@contextlib.asynccontextmanager
+async def closed_on_failure(opened: Opened) -> AsyncIterator[None]:
+    """Close a store when the test fails: its threads would go on beside other tests."""
+    try:
+        yield
+    except BaseException:
+        await opened.close()
+        raise
+
+
 async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None:
     """A start without ZooKeeper waits for it without blocking the event loop, and a start with a snapshot uses the snapshot until ZooKeeper
     answers.
     """
-    with contextlib.ExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         server = ZookeeperServer("zookeeper-late")
         stack.callback(server.kill)
         snapshot = tmp_path / "snapshot.toml"
         snapshot.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 5\n')
         async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
             waiting, kept = Opened(place._make), Opened(zookeeper_place(server.address, snapshot=Snapshot(snapshot, wait_s=0.3))._make)
+            for opened in (waiting, kept):
+                await stack.enter_async_context(closed_on_failure(opened))
             starting = asyncio.create_task(waiting.start())
             await kept.start()
             assert kept.content.quotas == {ALICE: {PRODUCE: 5.0}}

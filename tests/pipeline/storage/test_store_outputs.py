@@ -35,14 +35,22 @@ def of_directory(out: Path) -> Files:
     return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two hours, of which the second has no manifest yet, with tenants and prices beside them."""
+    folder = tmp_path_factory.mktemp("template")
+    (folder / "tenants.csv").write_text(TENANTS)
+    (folder / "prices.toml").write_text(PRICES)
+    directory = two_hours(folder / "in")
+    shutil.move(manifests(directory)[1], folder / "late.json")
+    return folder
+
+
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Two hours, of which the second has no manifest yet, with tenants and prices."""
-    (tmp_path / "tenants.csv").write_text(TENANTS)
-    (tmp_path / "prices.toml").write_text(PRICES)
-    directory = two_hours(tmp_path / "in")
-    shutil.move(manifests(directory)[1], tmp_path / "late.json")
-    return directory
+def source(tmp_path: Path, template: Path) -> Path:
+    """A copy of the two hours."""
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "in"
 
 
 def let_come(source: Path) -> None:
@@ -75,6 +83,18 @@ def test_a_store_gets_what_a_directory_gets(tmp_path: Path, bucket: Bucket, sour
     assert any(name.startswith("usage_adjustment/") for name in found)
 
 
+@pytest.fixture(scope="module")
+def tables_of_steps(tmp_path_factory: pytest.TempPathFactory, template: Path) -> list[Files]:
+    """The tables of a local directory after each step."""
+    folder, found = tmp_path_factory.mktemp("here"), []
+    shutil.copytree(template, folder, dirs_exist_ok=True)
+    for change, options in STEPS:
+        change(folder / "in")
+        rolled_up(folder / "in", folder / "out", *options)
+        found.append(tables_in(of_directory(folder / "out")))
+    return found
+
+
 def writes_that_fail(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Let the store refuse after some changes."""
     left = iter(range(after))
@@ -91,19 +111,18 @@ def writes_that_fail(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 @pytest.mark.parametrize("changes", [0, 1, 3, 6, 9])
 def test_a_run_that_ended_early_is_repeated(
-    tmp_path: Path, bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+    bucket: Bucket, source: Path, tables_of_steps: list[Files], monkeypatch: pytest.MonkeyPatch, changes: int
 ) -> None:
     """If the store refuses after any number of changes, the next run leaves the tables of a run that was never interrupted."""
     place = f"s3://{bucket.name}/tables"
-    for change, options in STEPS:
+    for (change, options), tables in zip(STEPS, tables_of_steps, strict=True):
         change(source)
-        rolled_up(source, tmp_path / "out", *options)
         with monkeypatch.context() as patched:
             writes_that_fail(patched, changes)
             rolled_up(source, place, *options)
         assert rolled_up(source, place, *options).exit_code in (0, 3)
         found = {name.removeprefix("tables/"): data for name, data in bucket.contents().items()}
-        assert tables_in(found) == tables_in(of_directory(tmp_path / "out"))
+        assert tables_in(found) == tables
 
 
 def test_two_at_a_time(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

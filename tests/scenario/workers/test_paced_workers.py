@@ -58,7 +58,7 @@ async def test_workers_that_change_to_a_schedule_pass_the_bound_together_and_wha
         while not (group := await paced_of(sluice))["paced"]["waiting"]:  # a page may show the moment in which all have passed
             assert not all(one.done() for one in running)
         assert group["paced"]["waiting"] in range(1, 5)
-        assert 0 < group["paced"]["lead_ms"] <= BURST_MS + 2 * 1_000 * SIZE // BOUND
+        assert group["paced"]["lead_ms"] > 0  # a worker that reads late charges what the others passed later than they did
         passed = sum(await asyncio.gather(*running))
         assert passed <= BOUND * (time.monotonic() - begin + BURST_MS / 1_000) + 2 * SIZE
         await asyncio.sleep(0.3)  # decisions are in a segment after 250 ms

@@ -17,7 +17,7 @@ from proxy.quota_store.topic.store import TopicStore
 from proxy.quota_store.zookeeper.store import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 """A time limit against hangs."""
 
 
