@@ -206,9 +206,9 @@ def _run(cells: list[Cell], engine: Engine, tap: Tap) -> list[Outcome]:
                 set_client_quota(tools, broker, name_of(client, enforcer), producer_byte_rate=BOUND)
     with ExitStack() as stack:
         bootstraps = {BROKER: broker}
+        paced = engine.folder / "paced.toml"
+        paced.write_text('[quotas]\npacing = "paced"\n')
         for mode in {enforcer for _, enforcer in cells} - {BROKER}:
-            paced = engine.folder / "paced.toml"
-            paced.write_text('[quotas]\npacing = "paced"\n')
             flags = ["--config", str(paced)] if mode == PACED else ["--enforcement", mode]
             arm = start_sluice(tap.port, engine.folder, produce=BOUND, fetch=None, flags=flags)
             stack.callback(arm.stop)

@@ -157,7 +157,7 @@ def check_whole(file_set: FileSet, samples: pa.Table, verdict: FileSetVerdict, *
     if len(samples) or MUTATION in verdict.counts:
         check_states(file_set, verdict.findings)
     verdict.states = states_of(file_set, verdict.findings)
-    check_shares(file_set, verdict.findings)
+    check_shares(file_set, samples, verdict.findings)
     verdict.names = names_of(file_set, _of_interest(verdict))
 
 

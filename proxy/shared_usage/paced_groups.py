@@ -195,7 +195,7 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         else:
             self._note_unpublished()
 
-    def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
+    def checked_amount(self, amount: int, reserved: int, now_ms: int) -> int:
         """Return the part of a response to a request that had reserved what the schedule admitted, before the response is recorded.
 
         Other processes may have passed something between the request and its response that they did not know to be reserved, as by an age

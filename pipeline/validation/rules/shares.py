@@ -48,15 +48,15 @@ class Passed(NamedTuple):
         return self.wanted_ms >= WANTED_SHARE * SPAN_MS
 
 
-def check_shares(file_set: FileSet, findings: Findings) -> None:
-    """Compare what the members of each paced group passed with their shares."""
+def check_shares(file_set: FileSet, samples: pa.Table, findings: Findings) -> None:
+    """Compare what the members of each paced group passed with their shares; `samples` are the rows of the file set."""
     manifest = file_set.manifest
     if SHARED in manifest.settings or not any(entry.table == TABLE for entry in manifest.files):
         return
     if not SettingsIntervals(file_set).enforce_throughout:
         return
     rows = file_set.read(TABLE).to_pylist()
-    excused = _excused(file_set)
+    excused = _excused(samples)
     clients: dict[int, str] | None = None
     for (group_ref, span_ms), members in sorted(_spans(rows).items()):
         if span_ms < manifest.first_ts_ms or span_ms + SPAN_MS > manifest.last_ts_ms:
@@ -111,15 +111,14 @@ def _spans(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int], list[Pass
     return {place: list(members.values()) for place, members in found.items()}
 
 
-def _excused(file_set: FileSet) -> Counter[tuple[int, int]]:
+def _excused(samples: pa.Table) -> Counter[tuple[int, int]]:
     """Return the sum of what passed before its time to keep memberships, by group and span, at least."""
     found: Counter[tuple[int, int]] = Counter()
-    applied_ms = file_set.read("samples", columns=["applied_ms"]).column("applied_ms").combine_chunks()
+    applied_ms = samples.column("applied_ms").combine_chunks()
     its = pc.list_parent_indices(applied_ms).filter(pc.equal(pc.list_flatten(applied_ms), pa.scalar(EXCUSED_MS, pa.int32())))
     if not len(its):
         return found
-    columns = ["group_ref", "sample_start_ms", "last_event_ms", "val", "thr_pos", "applied_ms"]
-    for row in file_set.read("samples", columns=columns).take(its.unique()).to_pylist():
+    for row in samples.take(its.unique()).to_pylist():
         waits = zip(row["thr_pos"], row["applied_ms"], strict=True)
         amount = sum(row["val"][at] for at, applied in waits if applied == EXCUSED_MS)
         for span_ms in {row[time] // SPAN_MS * SPAN_MS for time in ("sample_start_ms", "last_event_ms")}:

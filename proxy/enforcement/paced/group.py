@@ -324,7 +324,7 @@ class PacedGroup(PendingAbove):
     def note_charged(self, now_ms: int) -> None:
         """The schedule was charged. Overridden by groups that several processes share."""
 
-    def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
+    def checked_amount(self, amount: int, reserved: int, now_ms: int) -> int:
         """Return the part of the amount of a response that the schedule admitted; called before the response is recorded.
 
         That is what its request had reserved. What passed before its time, or exceeded its reservation, moves the schedule on, too. If the

@@ -8,22 +8,23 @@ from protocol.errors import ProtocolError
 from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.flow import FLUSH_S, TO_BROKER_LIMITS_BYTES, ChannelOwner
-from proxy.net.relay.long_frames import LONG_BODY_BYTES, LONG_READ_BYTES, LongFrameChannel
+from proxy.net.relay.long_frames import LONG_READ_BYTES, LongFrameChannel
+from proxy.session.responses.response_side import ResponseSide
 from proxy.session.session import Session
 
 
 class BrokerChannel(LongFrameChannel):
     """The broker's side: writes requests, reads responses."""
 
-    __slots__ = ("_quotas", "_responses", "_settle_flag")
+    __slots__ = ("_quotas",)
+
+    _side: ResponseSide
 
     write_limits_bytes = TO_BROKER_LIMITS_BYTES
 
     def __init__(self, connection: ChannelOwner, session: Session, quotas: AnnouncedQuotas | None = None) -> None:
-        super().__init__(connection)
+        super().__init__(connection, session.responses, session.settle_flag)
         self._quotas = quotas
-        self._settle_flag = session.settle_flag
-        self._responses = session.responses
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The broker is connected."""
@@ -32,14 +33,14 @@ class BrokerChannel(LongFrameChannel):
     def pause(self, reason: int) -> None:
         """Stop reading until every reason is gone; the length of responses is not known meanwhile."""
         super().pause(reason)
-        self._responses.verdicts.pause()
+        self._side.verdicts.pause()
 
     def resume(self, reasons: int) -> None:
         """Remove reasons; reading continues when none is left."""
         was_paused = self.pauses
         super().resume(reasons)
         if was_paused and not self.pauses:
-            self._responses.verdicts.resume(now_ns())
+            self._side.verdicts.resume(now_ns())
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes to the session, which matches the responses, and send what it releases."""
@@ -55,9 +56,9 @@ class BrokerChannel(LongFrameChannel):
         size = len(data)
         self.bytes_in += size
         try:
-            onward = self._responses.scan(data, now, at_ns)
-            if size >= LONG_READ_BYTES and self._long_frames is None and self._responses.passing_bytes >= LONG_BODY_BYTES:
-                self.read_long_frames(self._responses)
+            onward = self._side.scan(data, now, at_ns)
+            if size >= LONG_READ_BYTES:
+                self.read_long_frames()
             if onward is not None:
                 self.write_peer(onward)
             if self._settle_flag.needs_settle:
@@ -67,24 +68,13 @@ class BrokerChannel(LongFrameChannel):
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
 
-    def body_received(self, data: memoryview) -> None:
-        """Send on the bytes of a response body that is passed through."""
-        connection = self._connection
-        at_ns = now_ns()
-        if connection.closing:
-            connection.session.scan_unanswered(bytes(data), at_ns // NS_PER_MS)
-            return
-        self.read_ms = now = at_ns // NS_PER_MS
-        self.bytes_in += len(data)
-        try:
-            self._responses.pass_body(len(data), now, at_ns)
-            self.write_peer(data)
-            if self._settle_flag.needs_settle:
-                connection.settle(now)
-        except ProtocolError as error:
-            connection.fail_broker(error)
-        except Exception as error:  # noqa: BLE001 - as above
-            connection.crash(error)
+    def discard(self, data: memoryview, now_ms: int) -> None:
+        """Record bytes of a response that has no client any more."""
+        self._connection.session.scan_unanswered(bytes(data), now_ms)
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close the connection, because bytes of the broker are invalid or must not be sent."""
+        self._connection.fail_broker(error)
 
     def drop_answers(self) -> None:
         """Discard responses after recording them, because the client's socket is closed."""

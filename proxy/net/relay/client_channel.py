@@ -13,7 +13,7 @@ from protocol.limits import LENGTH_BYTES
 from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.flow import BufferedReader, ChannelOwner
-from proxy.net.relay.long_frames import LONG_BODY_BYTES, LONG_READ_BYTES, LongFrameChannel
+from proxy.net.relay.long_frames import LONG_READ_BYTES, LongFrameChannel
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.session import Session
 
@@ -24,13 +24,13 @@ BUFFER_BYTES = 4 * 1024
 class ClientChannel(LongFrameChannel):
     """The client's side: reads requests, writes responses."""
 
-    __slots__ = ("_login", "_quotas", "_requests", "_settle_flag")
+    __slots__ = ("_login", "_quotas")
+
+    _side: RequestSide
 
     def __init__(self, connection: ChannelOwner, session: Session, quotas: AnnouncedQuotas | None = None) -> None:
-        super().__init__(connection)
+        super().__init__(connection, session.requests, session.settle_flag)
         self._quotas = quotas
-        self._requests = session.requests
-        self._settle_flag = session.settle_flag
         self._login: LoginChannel | None = None  # reads in place of this channel while the client logs in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,9 +51,9 @@ class ClientChannel(LongFrameChannel):
         size = len(data)
         self.bytes_in += size
         try:
-            onward = self._requests.scan(data, now, at_ns)
-            if size >= LONG_READ_BYTES and self._long_frames is None and self._requests.passing_bytes >= LONG_BODY_BYTES:
-                self.read_long_frames(self._requests)
+            onward = self._side.scan(data, now, at_ns)
+            if size >= LONG_READ_BYTES:
+                self.read_long_frames()
             if onward is not None:
                 self.write_peer(onward)
             if self._settle_flag.needs_settle:
@@ -63,21 +63,9 @@ class ClientChannel(LongFrameChannel):
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
             connection.crash(error)
 
-    def body_received(self, data: memoryview) -> None:
-        """Send on the bytes of a request body that is passed through."""
-        connection = self._connection
-        if connection.closing:
-            return
-        at_ns = now_ns()
-        self.read_ms = now = at_ns // NS_PER_MS
-        self.bytes_in += len(data)
-        try:
-            self._requests.pass_body(len(data), now, at_ns)
-            self.write_peer(data)
-            if self._settle_flag.needs_settle:
-                connection.settle(now)
-        except Exception as error:  # noqa: BLE001 - as above
-            connection.crash(error)
+    def fail(self, error: ProtocolError) -> None:
+        """Close the connection, because bytes of the client are invalid, or a refused request."""
+        self._connection.fail_client(error, b"")
 
     @property
     def connection(self) -> ChannelOwner:
@@ -98,7 +86,7 @@ class ClientChannel(LongFrameChannel):
             return
         if login is None:
             self.read_short_frames()
-            self._login = LoginChannel(self, self._requests)
+            self._login = LoginChannel(self, self._side)
             self.read_by(self._login)
             return
         self._login = None

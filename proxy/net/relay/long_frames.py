@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+from protocol.errors import ProtocolError
+from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
 from proxy.net.relay.long_frame_memory import STEP_BYTES, LongFrameMemory
+from proxy.session.settle_flag import SettleFlag
 from proxy.tls.transport import TlsTransport
 
 LONG_BODY_BYTES: Final = 256 * 1024
@@ -33,28 +36,55 @@ class LongFrameSide(Protocol):
 
 
 class LongFrameChannel(Channel):
-    """A channel that can read long frames in large pieces."""
+    """A channel that can read long frames in large pieces; `side` follows its frames."""
 
-    __slots__ = ("_long_frames",)
+    __slots__ = ("_long_frames", "_settle_flag", "_side")
 
-    def __init__(self, connection: ChannelOwner) -> None:
+    def __init__(self, connection: ChannelOwner, side: LongFrameSide, settle_flag: SettleFlag) -> None:
         super().__init__(connection)
+        self._side = side
+        self._settle_flag = settle_flag
         self._long_frames: LongFrameReader | None = None  # reads in place of this channel while frames are long
 
     def data_received(self, data: bytes) -> None:
         """Follow bytes that contain the head of a frame, or are few, and send on what the session releases."""
         raise NotImplementedError
 
-    def body_received(self, data: memoryview) -> None:
-        """Send on bytes of the body of a frame that passes unchanged."""
+    def discard(self, data: memoryview, now_ms: int) -> None:
+        """Drop bytes of a body, because the connection ends."""
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close the connection, because bytes of this side are invalid."""
         raise NotImplementedError
 
-    def read_long_frames(self, side: LongFrameSide) -> None:
-        """Read larger pieces than the event loop's own. Not for TLS, whose decrypted pieces have their own size."""
+    def body_received(self, data: memoryview) -> None:
+        """Send on bytes of the body of a frame that passes unchanged."""
+        connection = self._connection
+        at_ns = now_ns()
+        now = at_ns // NS_PER_MS
+        if connection.closing:
+            self.discard(data, now)
+            return
+        self.read_ms = now
+        self.bytes_in += len(data)
+        try:
+            self._side.pass_body(len(data), now, at_ns)
+            self.write_peer(data)
+            if self._settle_flag.needs_settle:
+                connection.settle(now)
+        except ProtocolError as error:
+            self.fail(error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, not the process
+            connection.crash(error)
+
+    def read_long_frames(self) -> None:
+        """Read larger pieces than the event loop's own, if a long body arrives. Not for TLS, whose decrypted pieces have their own size."""
+        if self._long_frames is not None or self._side.passing_bytes < LONG_BODY_BYTES:
+            return
         peer = None if self.peer is None or self.peer.lost else self.peer.transport
         if peer is not None and not isinstance(self.transport, TlsTransport):
             peer.set_write_buffer_limits(0, 0)  # unsent bytes are then all that this connection holds
-            self._long_frames = LongFrameReader(self, side, peer, self._connection.long_frame_memory)
+            self._long_frames = LongFrameReader(self, self._side, peer, self._connection.long_frame_memory)
             self.read_by(self._long_frames)
 
     def read_short_frames(self) -> None:

@@ -179,7 +179,7 @@ class AnswerVerdicts:
     def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, admitted: int, now_ms: int) -> None:
         """Charge a response to the schedule of its group. What is more than the schedule had admitted was not checked when it passed."""
         assert isinstance(group, PacedGroup)
-        checked = group.checked_bytes(amount, admitted, now_ms)
+        checked = group.checked_amount(amount, admitted, now_ms)
         group.record(amount, now_ms)
         if self.meter is not None:
             waited_ms = 0 if self._fetch_admission.paced is None else self._fetch_admission.paced.answered_waited_ms
@@ -298,10 +298,8 @@ class AnswerVerdicts:
             return 0
         reservation = head.reservation if isinstance(head, TimedContext) else None
         checked_ns = 0
-        if self.meter is not None and reservation is not None:
-            checked_ns = reservation.checked_ns(group, charged_ns, now_ms)
-        elif self.meter is not None:
-            group.checked_bytes(charged_ns, 0, now_ms)
+        if self.meter is not None:
+            checked_ns = group.checked_amount(charged_ns, 0 if reservation is None else reservation.admitted_ns(group), now_ms)
         group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
         if self.meter is not None:
             self._meter_paced_time(self.meter, head, group, (charged_ns, checked_ns), reservation, now_ms)

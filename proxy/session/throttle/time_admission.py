@@ -46,10 +46,9 @@ class TimeReservation:
         group.open_fetches += 1
         opened.append(self)
 
-    def checked_ns(self, group: PacedTimeGroup, charged_ns: int, now_ms: int) -> int:
-        """Return the part of the handler time about to be charged that the schedule of `group` has admitted, by the bounds of now."""
-        is_admitted = self.is_on_time and self.group is group and self._bounds == _bounds(group)
-        return group.checked_bytes(charged_ns, self.reserved_ns if is_admitted else 0, now_ms)
+    def admitted_ns(self, group: PacedTimeGroup) -> int:
+        """Return the handler time that the schedule of `group` has admitted, by the bounds of now."""
+        return self.reserved_ns if self.is_on_time and self.group is group and self._bounds == _bounds(group) else 0
 
     def settle(self, charged_ns: int) -> bool:
         """The response has arrived: what is reserved is free, and the member pays the difference to what is charged. False: it was free."""

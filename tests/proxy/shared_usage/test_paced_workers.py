@@ -130,6 +130,6 @@ def test_what_another_worker_passed_unasked_leaves_a_fetch_unchecked() -> None:
     here, there = (Worker(segment, number, START_MS, ClientQuotaType.FETCH).group for number in range(2))
     for group in (here, there):
         group.refresh(START_MS)
-    assert here.checked_bytes(90, 100, START_MS) == 90
+    assert here.checked_amount(90, 100, START_MS) == 90
     there.record_unchecked(3_000_000, START_MS)
-    assert here.checked_bytes(90, 100, START_MS) == 0
+    assert here.checked_amount(90, 100, START_MS) == 0

@@ -78,10 +78,10 @@ def test_a_response_behind_one_that_was_not_checked_is_not_checked() -> None:
     """What passed before its time moves the schedule on; a response that arrives meanwhile is no proof that its request was early."""
     group = PacedGroup({}, 1_000.0, burst_ns=1_000 * MS_NS)
     group.record(1_000, 0)
-    assert group.checked_bytes(10, 10, 0) == 10
-    assert group.checked_bytes(3_000, 0, 0) == 0
+    assert group.checked_amount(10, 10, 0) == 10
+    assert group.checked_amount(3_000, 0, 0) == 0
     group.record(3_000, 0)
-    assert group.checked_bytes(10, 10, 2_900) == 0
-    assert group.checked_bytes(10, 10, 3_000) == 10
+    assert group.checked_amount(10, 10, 2_900) == 0
+    assert group.checked_amount(10, 10, 3_000) == 10
     group.record(5_000, 3_000)
-    assert group.checked_bytes(10, 10, 3_000) == 10, "the schedule is late by what had been checked, which is early"
+    assert group.checked_amount(10, 10, 3_000) == 10, "the schedule is late by what had been checked, which is early"
