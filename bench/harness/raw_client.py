@@ -42,7 +42,7 @@ class Passed:
 
 @dataclass(frozen=True)
 class Place:
-    """The address and the identity of a client."""
+    """The address and the identity of a client; it connects from `source`, or from the address that the system chooses."""
 
     port: int
     client_id: str
@@ -50,6 +50,7 @@ class Place:
     request_bytes: int
     obeys_throttle: bool = False
     host: str = HOST
+    source: str | None = None
 
 
 async def saturate(kind: str, place: Place, connections: int, seconds: float) -> Passed:
@@ -93,8 +94,9 @@ class Wire:
         self._correlation = 0
 
     @classmethod
-    async def open(cls, port: int, host: str = HOST) -> "Wire":
-        return cls(*await asyncio.open_connection(host, port, limit=1 << 20))
+    async def open(cls, port: int, host: str = HOST, source: str | None = None) -> "Wire":
+        local = None if source is None else (source, 0)
+        return cls(*await asyncio.open_connection(host, port, limit=1 << 20, local_addr=local))
 
     async def ask(self, frame: bytes) -> bytes:
         """Send a request frame and return the answer's bytes after its length.
@@ -118,7 +120,7 @@ class Wire:
 
 
 async def _producer(place: Place, passed: Passed) -> None:
-    wire = await Wire.open(place.port, place.host)
+    wire = await Wire.open(place.port, place.host, place.source)
     frame = produce_frame(place)
     try:
         while True:
@@ -137,7 +139,7 @@ def produce_frame(place: Place) -> bytes:
 
 
 async def _fetcher(place: Place, passed: Passed) -> None:
-    wire, offset = await Wire.open(place.port, place.host), 0
+    wire, offset = await Wire.open(place.port, place.host, place.source), 0
     try:
         while True:
             request = fetch_request(

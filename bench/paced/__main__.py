@@ -5,6 +5,7 @@ python -m bench.paced --processes [--seconds 60] [--no-write]   workers and memb
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
 python -m bench.paced --real --request-time [--workers 1,2] [--members 2]   small requests under a quota of request time instead
+python -m bench.paced --real --shares [--workers 2,4]   members of a group that all want more than they get, also by weight
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -28,6 +29,7 @@ from bench.paced.levels import level_shares
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
+from bench.paced.real_shares import share_lines
 from bench.paced.real_time import PERCENT, time_lines
 from tests.support.kafka.jars import KRAFT
 
@@ -47,6 +49,9 @@ def main() -> int:
         *(Way("paced", members=count) for count in options.members),
     ]
     is_shared = bool(options.workers or options.members)
+    if options.real and options.shares:
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, rows of one pacing at the same time, one request in flight"
+        return _written(options, "paced-real-shares", what, share_lines(options.seconds, ways))
     if options.real and options.request_time and is_shared:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, request time of {PERCENT:g} %"
         return _written(options, "paced-real-request-time-processes", what, time_lines(options.seconds, ways))
@@ -165,6 +170,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
     parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
     parser.add_argument("--request-time", action="store_true", help="with --real: a quota of request time")
+    parser.add_argument("--shares", action="store_true", help="with --real: shares of members of a group")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")

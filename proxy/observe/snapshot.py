@@ -15,7 +15,7 @@ from proxy.observe.shown import PacedState
 from proxy.observe.state import ControlState, DataState, ProxyState
 from proxy.shared_usage.assumption import FleetUsage
 from proxy.shared_usage.fleet_groups import InFleet
-from proxy.shared_usage.paced_groups import SharedPacedGroup
+from proxy.shared_usage.paced.groups import SharedPacedGroup
 from proxy.shared_usage.shared_groups import Shared
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic

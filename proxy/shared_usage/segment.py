@@ -12,7 +12,7 @@ A row has for each worker: the total, the usage in flight, the number of waiting
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
 of (number of a time slot, sum). With a fleet the notes of its hub (`FLEET_NOTES`) precede the times of throttle rounds, and the times of
 waiting fetches (`FETCH_TIMES`) precede the rings. Where a group is paced, three of these words have another meaning, and its members have
-rows of their own (`paced_groups`, `paced_members`). While the pacing of a group changes, some workers may write the one and some the other:
+rows of their own (`paced`). While the pacing of a group changes, some workers may write the one and some the other:
 a word of the other kind is recognized by its value, and counts for nothing.
 
 With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Three

@@ -11,7 +11,7 @@ from proxy.base.clock import now_ms
 from proxy.enforcement.groups.group_factory import MakeGroup
 from proxy.shared_usage.assumption import is_shared_scope
 from proxy.shared_usage.fleet_groups import fleet_group
-from proxy.shared_usage.paced_groups import SharedPacedGroup, SharedPacedTimeGroup
+from proxy.shared_usage.paced.groups import SharedPacedGroup, SharedPacedTimeGroup
 from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import shared_group

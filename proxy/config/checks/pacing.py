@@ -39,12 +39,12 @@ def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: P
 
 
 def _check_weights(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
-    """Report weights where several processes pass requests, since groups with the same parent have no order there."""
-    if values.get("workers", 1) == 1 and not values.get("supervised") and values.get("fleet") is None:
+    """Report weights in a fleet, since groups with the same parent have an order in one proxy only."""
+    if values.get("fleet") is None:
         return
     for key, group in groups:
         if group.weight != 1:
-            place.add(f"{key}.weight", "has no effect with workers, supervised or a fleet", "leave it out")
+            place.add(f"{key}.weight", "has no effect between the proxies of a fleet", "leave it out")
 
 
 def refusal_of(config: Config) -> str | None:

@@ -28,11 +28,11 @@ class PacedMaker:
         rule: returns the entity whose quota applies to the group of some tags; set by the manager.
     """
 
-    __slots__ = ("_by_schedule", "_by_window", "_has_tree", "_pacings", "rescales", "rule")
+    __slots__ = ("_by_schedule", "_by_window", "_pacings", "rescales", "rule")
 
-    def __init__(self, pacings: Pacings, by_window: MakeGroup, by_schedule: MakeGroup, *, has_tree: bool) -> None:
+    def __init__(self, pacings: Pacings, by_window: MakeGroup, by_schedule: MakeGroup) -> None:
         self._pacings = pacings
-        self._by_window, self._by_schedule, self._has_tree = by_window, by_schedule, has_tree
+        self._by_window, self._by_schedule = by_window, by_schedule
         self.rescales: list[PacedGroup] = []
         self.rule: Callable[[Mapping[str, str]], ClientQuotaEntity | None] = _no_rule
 
@@ -60,11 +60,11 @@ class PacedMaker:
     def _among_others(self, tags: Mapping[str, str], parent: PacedGroup | None) -> dict[str, Any]:
         """Return the place of a declared group among the members of its parent."""
         name, pacings = tags.get(GROUP_TAG), self._pacings
-        if name is None or not self._has_tree:
+        if name is None:
             return {}
         above = None
         if parent is not None and parent.declared is not None:
-            above = parent.line.member(pacings.path_below(name, parent.declared)[:-1], 0)
+            above = parent.line.at(pacings.path_below(name, parent.declared)[:-1], 0)
         return {
             "above": above,
             "weigh": functools.partial(pacings.weight_of, name),
@@ -146,7 +146,7 @@ class PacedScope:
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
         """Return the function that creates the groups of one quota type."""
         by_window = self._factory.maker(quota_type)
-        return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type), has_tree=self._factory is ALONE)
+        return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type))
 
     def rescope(self, scope_key: str) -> None:
         """Use another name of the scope for the groups from their next records on."""

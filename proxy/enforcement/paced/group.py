@@ -7,7 +7,6 @@ from typing import Any, Final, Self
 
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
-from proxy.enforcement.paced.flat_line import FlatLine
 from proxy.enforcement.paced.line import PacedLine
 from proxy.enforcement.paced.member import CLAIM_NS, COUNT_EVERY_NS, Member, Path, Weigh
 from quota.entity import UNLIMITED
@@ -71,7 +70,7 @@ class PacedGroup(PendingAbove):
     assumed_ns = 0
     """Cost of what other members of a fleet are assumed to have passed that is not known yet."""
     parent: PacedGroup | None
-    line: PacedLine | FlatLine
+    line: PacedLine
 
     def __init__(
         self,
@@ -100,11 +99,11 @@ class PacedGroup(PendingAbove):
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
 
-    def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine | FlatLine:
+    def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine:
         """Return the line of the group; overridden where several processes share the group."""
         if above is None and self.parent is not None:
             above = self.parent.line.root
-        return PacedLine(self.schedule.burst_ns, Member(self.declared, above, self, weigh or _weighs_one))
+        return PacedLine(self.schedule.burst_ns, Member(self.declared, above, self, weigh or weighs_one))
 
     @property
     def chain(self) -> Iterator[PacedGroup]:
@@ -403,7 +402,8 @@ class PacedGroup(PendingAbove):
             other.schedule.virtual_ns = self.schedule.virtual_ns
 
 
-def _weighs_one() -> float:
+def weighs_one() -> float:
+    """Return the weight of a group that is no declared one."""
     return 1.0
 
 

@@ -41,6 +41,10 @@ class PacedLine:
         return self.root.waits
 
     def member(self, path: Path, now_ns: int) -> Member:
+        """Return the member of a path, for a request of it."""
+        return self.at(path, now_ns)
+
+    def at(self, path: Path, now_ns: int) -> Member:
         """Return the member of a path."""
         member = self.root
         for name, weigh in path:

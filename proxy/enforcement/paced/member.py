@@ -169,7 +169,7 @@ class Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
         found = self.members.get(name)
         if found is None:
-            found = self.members[name] = Member(name, self, weigh=weigh)
+            found = self.members[name] = self.new_member(name, weigh)
             self.counted_ns = now_ns - COUNT_EVERY_NS
         return found
 
@@ -190,13 +190,27 @@ class Member:
         if now_ns - self.counted_ns >= COUNT_EVERY_NS:
             self.counted_ns = now_ns
             for name in [name for name, one in self.members.items() if one.is_forgotten(now_ns)]:
-                del self.members[name]
+                self.forget(name)
             for one in self.members.values():
                 if one.weigh is not None:
                     one.weight = one.weigh()
             self._is_plain = all(one.weigh is None for one in self.members.values())
-            self.total = sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
+            self.total = self.count_weights(now_ns)
         return max(1.0, self.total / member.weight)
+
+    # Overridden where several processes share the members
+
+    def new_member(self, name: Hashable, weigh: Weigh | None) -> Member:
+        """Return a new member of it."""
+        return Member(name, self, weigh=weigh)
+
+    def forget(self, name: Hashable) -> None:
+        """Forget a member without a claim."""
+        del self.members[name]
+
+    def count_weights(self, now_ns: int) -> float:
+        """Return the weights of its members with a claim."""
+        return sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
 
     @property
     def is_shared_equally(self) -> bool:

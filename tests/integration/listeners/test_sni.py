@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.support.clients import confluent
-from tests.support.clients.topics import leaders, new_topic
+from tests.support.clients.topics import new_topic, wait_for_leaders
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import ProducerLoad, create_topic, run_consumer, run_producer
@@ -56,7 +56,7 @@ def test_java_finds_every_broker_by_its_name(kraft_pair: KafkaCluster, sluice: S
     config, bootstrap, topic = folder / "client.properties", f"{BOOTSTRAP}:{sluice.port}", "by-name"
     with JavaTools(kraft_pair.version, 256, f"jdk.net.hosts.file={folder / 'hosts'}") as tools:
         create_topic(tools, bootstrap, topic, partitions=4, config=config)
-        assert set(leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic).values()) == set(BROKERS)
+        assert set(wait_for_leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic, 4).values()) == set(BROKERS)
         assert run_producer(tools, bootstrap, ProducerLoad(topic, RECORDS, config=config)).records == RECORDS
         assert run_consumer(tools, bootstrap, topic, RECORDS, group="named", config=config) == RECORDS
     assert confluent.stored_count(kraft_pair.bootstrap, topic, 4) == RECORDS
@@ -67,7 +67,7 @@ def test_java_finds_every_broker_by_its_name(kraft_pair: KafkaCluster, sluice: S
 def test_other_clients_find_every_broker_by_its_name(client: str, kraft_pair: KafkaCluster, sluice: SluiceProcess, folder: Path) -> None:
     """Each client's producer and consumer group reach the partitions of both brokers by host name."""
     topic = new_topic(kraft_pair.bootstrap, f"by-name-{client}", partitions=4)
-    assert set(leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic).values()) == set(BROKERS)
+    assert set(wait_for_leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic, 4).values()) == set(BROKERS)
     arguments = [client, f"{BOOTSTRAP}:{sluice.port}", topic, str(RECORDS), str(folder / "authority.pem")]
     names = dict.fromkeys((BOOTSTRAP, *BROKERS.values()), "127.0.0.1")
     try:

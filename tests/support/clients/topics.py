@@ -32,14 +32,24 @@ def new_topic(
     spread = {"replica_assignment": assignment} if assignment else {"replication_factor": replicas}
     count = len(assignment) if assignment else partitions
     admin.create_topics([NewTopic(topic, num_partitions=count, config=dict(config or {}), **spread)])[topic].result(READY_SECONDS)
+    wait_for_leaders(admin, topic, count)
     deadline = time.monotonic() + READY_SECONDS
-    while len(leaders(admin, topic)) < count:
-        assert time.monotonic() < deadline, f"{topic} has no leaders"
-        time.sleep(0.02)
     while not _is_served(admin, topic, count):
         assert time.monotonic() < deadline, f"{topic} is not served"
         time.sleep(0.02)
     return topic
+
+
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> dict[int, int]:
+    """Wait until each partition of a new topic has a leader: a broker learns of a topic some milliseconds after the controller made it.
+
+    Return partition -> node id of its leader.
+    """
+    deadline = time.monotonic() + READY_SECONDS
+    while len(known := leaders(admin, topic)) < partitions:
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+        time.sleep(0.02)
+    return known
 
 
 def _is_served(admin: AdminClient, topic: str, partitions: int) -> bool:

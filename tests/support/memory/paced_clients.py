@@ -18,11 +18,16 @@ class Load(NamedTuple):
 
 
 class Client:
-    """A connection that always has more to send."""
+    """A connection that always has more to send.
+
+    Attributes:
+        number: of its requests.
+        before: that number at a time that a test chooses.
+    """
 
     def __init__(self, proxy: ProxyFixture, peer: Peer, load: Load, used: list[tuple[int, int]]) -> None:
         self._proxy, self._peer, self._load, self._used = proxy, peer, load, used
-        self.number = 0
+        self.number = self.before = 0
         peer.broker.write = peer.connection.client.write_peer = self._goes  # type: ignore[method-assign]
 
     def send(self) -> None:

@@ -12,7 +12,7 @@ from pipeline.validation.verdict import Verdict
 from protocol.api_keys import ApiKey
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.time_group import PacedTimeGroup
-from proxy.shared_usage.paced_groups import PacedSharing
+from proxy.shared_usage.paced.groups import PacedSharing
 from proxy.shared_usage.shared_usage import SharedUsage
 from sluice_cli.meter import meter
 from tests.proxy.session.paced.test_paced_produce import answer

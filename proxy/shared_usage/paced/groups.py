@@ -21,11 +21,13 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
-from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.group import PacedGroup, weighs_one
 from proxy.enforcement.paced.member import Member, Weigh
 from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
-from proxy.shared_usage.paced_members import FETCHES_MAX, WAITS, SharedLine
+from proxy.shared_usage.paced.line import SharedLine
+from proxy.shared_usage.paced.members import SharedMember
+from proxy.shared_usage.paced.words import FETCHES_MAX
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
 from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
@@ -51,7 +53,7 @@ class PacedSharing(Sharing):
             return
         workers = self.rows.workers
         at = 2 * workers + self.rows.worker
-        shown = [group.line.first_word(group.open_fetches), SCHEDULE + group.schedule.virtual_ns, group.line.word(now_ms)]
+        shown = [group.line.first_word(group.open_fetches, now_ms), SCHEDULE + group.schedule.virtual_ns, group.line.root.word(now_ms)]
         if shown[:2] != self.seen[at : at + workers + 1 : workers]:
             row.publish_waiting(shown[0], shown[1])
         if shown[2] != self.seen[at + 2 * workers]:
@@ -66,10 +68,7 @@ class PacedSharing(Sharing):
             words[own] = firsts[own] = 0
             if not self.rows.assumes_at_record:
                 self.waiting_elsewhere = sum(first & FETCHES_MAX for first in firsts)
-            awake = [
-                (worker, first) for worker, first in enumerate(firsts) if first >= WAITS and not self.rows.is_unresponsive(worker, now_ms)
-            ]
-            group.line.learn(words, awake)
+            group.line.root.learn(words, firsts, now_ms)
 
     def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> int:
         """Record usage of another process, and charge the schedule for it."""
@@ -140,17 +139,12 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
     # Overridden methods of the paced group
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> SharedLine:
-        line = SharedLine(self.schedule.burst_ns, self, self._sharing.rows, self.key)
-        line.on_empty = self._publish_line
-        return line
-
-    def charge_members(self, member: Member, size: int, now_ns: int) -> None:
-        """Charge the member of this group; groups above have no members here."""
-        self.line.charge(member, self.cost_ns(size), now_ns)
-
-    def take_back(self, member: Member, reserved: int, size: int) -> None:
-        """Take back what the member was charged too much for a fetch that reserved more than it returned."""
-        self.line.take_back(member, self.cost_ns(reserved) - self.cost_ns(size))
+        rows, name = self._sharing.rows, self.declared
+        if above is None and self.parent is not None:
+            above = self.parent.line.root
+        assert above is None or isinstance(above, SharedMember)
+        tag = "" if above is None else above.tag_of(name, is_declared=True)
+        return SharedLine(self.schedule.burst_ns, SharedMember(name, rows, self.key, tag, above, self, weigh or weighs_one))
 
     def virtual_of(self, worker: int) -> int:
         """Return the latest virtual time of this group and its parents in another process, as it was published."""
@@ -242,7 +236,8 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
             assert other._assumption is not None, "all groups of a fleet assume"
             other._assumption.continue_from(self._assumption)
 
-    def _publish_line(self) -> None:
+    def publish_line(self) -> None:
+        """Publish that no request waits here any more."""
         if self._sharing.row is not None and self._sharing.row.is_held():
             self._sharing.publish(self, self._sharing.shared_ms)
 
