@@ -132,6 +132,17 @@ class FetchWalker:
         self.tail_at = self._found_at
         return max(self.tail_at - position, 0)
 
+    @property
+    def passing_bytes(self) -> int:
+        """Number of the next bytes that need not be parsed: records, or what is left of them."""
+        return self._skip if self._found_at < 0 else max(self._found_at - self._position, 0)
+
+    def pass_on(self, size: int) -> None:
+        """Go on behind bytes, at most `passing_bytes`, that are not parsed."""
+        self._position += size
+        if self._found_at < 0:
+            self._skip -= size
+
     def _walk(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[None]:
         """Go on to the next varint repeatedly; the bytes between are skipped, in this piece or the next."""
         start = at

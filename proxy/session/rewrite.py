@@ -166,6 +166,13 @@ class Walker(Protocol):
     passes: bool
 
     @property
+    def passing_bytes(self) -> int:
+        """Number of the next bytes that pass without being parsed."""
+
+    def pass_on(self, size: int) -> None:
+        """Go on behind bytes, at most `passing_bytes`, that were sent."""
+
+    @property
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
 
@@ -225,6 +232,16 @@ class AnswerWalker:
         self.passes = False
 
     @property
+    def passing_bytes(self) -> int:
+        """Number of the next bytes that pass without being parsed: records."""
+        return self._walker.passing_bytes
+
+    def pass_on(self, size: int) -> None:
+        """Go on behind bytes, at most `passing_bytes`, that were sent."""
+        self._left -= size
+        self._walker.pass_on(size)
+
+    @property
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
         return len(self._tail)
@@ -257,6 +274,14 @@ class BrokersWalker:
         self._beginning = bytearray()
         self._parse_at_bytes = 0
         self.passes = False
+
+    @property
+    def passing_bytes(self) -> int:
+        """All bytes are parsed until the rest certainly needs no change."""
+        return 0
+
+    def pass_on(self, size: int) -> None:
+        """Nothing passes without being parsed."""
 
     @property
     def kept_bytes(self) -> int:

@@ -144,6 +144,11 @@ class RequestSide:
         """Number of bytes still to arrive of a request whose head was forwarded: they pass unchanged."""
         return self._body_left
 
+    @property
+    def followed_bytes(self) -> int:
+        """Number of bytes of the same request behind these: a request passes whole."""
+        return 0
+
     def pass_body(self, size: int, _now_ms: int, now_ns: int) -> None:
         """Count bytes of the client, at most `passing_bytes`, that go to the broker unchanged."""
         if size == self._body_left:

@@ -163,8 +163,15 @@ class ResponseSide:
 
     @property
     def passing_bytes(self) -> int:
-        """Number of bytes still to arrive of a response that passes unchanged; 0 when the next bytes are parsed, held or changed."""
-        return self._body_left if self._walker is None and self.held.pieces is None and self._tail is None else 0
+        """Number of the next bytes of a response that pass unchanged; 0 when the next bytes are parsed, held or changed."""
+        if self.held.pieces is not None or self._tail is not None:
+            return 0
+        return self._body_left if self._walker is None else self._walker.passing_bytes
+
+    @property
+    def followed_bytes(self) -> int:
+        """Number of bytes of the same response behind these."""
+        return self._body_left - self.passing_bytes
 
     @property
     def next_is_own_reply(self) -> bool:
@@ -286,6 +293,8 @@ class ResponseSide:
         if size == self._body_left and self.verdicts.paying is not None:
             self.verdicts.charge_rest(self.verdicts.paying, now_ms, now_ns)
         self._body_left -= size
+        if self._walker is not None:
+            self._walker.pass_on(size)
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         """Record responses from `at` on that equal each other, as far as they are certainly within their quotas; return their end."""

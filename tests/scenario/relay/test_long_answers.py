@@ -4,10 +4,16 @@ import asyncio
 import random
 from pathlib import Path
 
+import pytest
+
+from protocol.api_keys import ApiKey
+from protocol.limits import LENGTH_BYTES
+from protocol.messages.fetch import find_tail
 from proxy.net.connection import Connection
 from proxy.net.relay.flow import TO_CLIENT_LIMITS_BYTES
 from proxy.net.relay.long_frame_memory import STEP_BYTES, WHOLE_BYTES
 from proxy.net.relay.long_frames import LongFrameReader
+from tests.support.frames.kafka_frames import api_of, endpoint, fetched
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -16,6 +22,8 @@ from tests.support.scripted.scripted_sockets import until
 from tests.support.tls.tls_fixture import ProxyFixture
 
 VERSION = 12
+FOLLOWED = 18
+"""Responses of this version can end with addresses, so Sluice follows them."""
 _random = random.Random(7)
 
 
@@ -38,14 +46,15 @@ async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: in
     await until(lambda: len(broker.requests) > served)
 
 
-async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
+@pytest.mark.parametrize("version", [VERSION, FOLLOWED])
+async def test_answers_of_all_sizes_arrive_as_they_were_sent(version: int) -> None:
     """Responses of all sizes arrive unchanged; long ones are read into the shared buffer and short ones are not."""
     sizes = [3_000_000, 700_000, 256_000, STEP_BYTES, WHOLE_BYTES + 1, 1_000_000, 2_000_000, 40_000, 1_500_000, 10, 900_000, 5]
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         for number, size in enumerate(sizes):
             broker.records = some_records(size)
-            assert await client.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)
+            assert await client.ask(fetch_request(number, version=version)) == fetch_answer(version, number, broker.records)
             (connection,) = sluice.connections
             if size == 3_000_000:
                 assert reads_long(connection)
@@ -53,13 +62,47 @@ async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
                 assert not reads_long(connection)
 
 
-async def test_pipelined_answers_share_reads() -> None:
+@pytest.mark.parametrize("version", [VERSION, FOLLOWED])
+async def test_pipelined_answers_share_reads(version: int) -> None:
     """Pipelined long responses arrive unchanged although one read may contain two of them."""
     async with ScriptedBroker(records=some_records(600_000)) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
-        await client.send(b"".join(fetch_request(number) for number in range(20)))
+        await client.send(b"".join(fetch_request(number, version=version) for number in range(20)))
         for number in range(20):
-            assert await client.read_frame() == fetch_answer(VERSION, number, broker.records)
+            assert await client.read_frame() == fetch_answer(version, number, broker.records)
+
+
+SIZES = (0, 1, 300, 40_000, 255_000, 300_000, STEP_BYTES, 700_000, WHOLE_BYTES, 1_500_000)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_followed_answers_of_many_partitions(seed: int) -> None:
+    """Responses whose partitions have records of all sizes arrive unchanged but for the addresses at their end, however they are cut."""
+    chance = random.Random(seed)
+    fetch = api_of(ApiKey.FETCH, FOLLOWED)
+    answers: list[bytes] = []
+    for number in range(8):
+        records = [some_records(size) for size in chance.choices(SIZES, k=chance.randint(1, 5))]
+        endpoints = [endpoint(1, "kafka-1.internal", 9092)] if chance.random() < 0.5 else None
+        answers.append(fetched(number, version=FOLLOWED, records=records, endpoints=endpoints))
+
+    async def in_pieces(connection: BrokerConnection, request: Request) -> None:
+        frame, at = answers[request.correlation_id], 0
+        while at < len(frame):
+            size = chance.choice((1, 1_000, 65_536, 400_000, 3_000_000))
+            await connection.send(frame[at : at + size])
+            at += size
+
+    async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
+        client = await sluice.client()
+        await client.ask(fetch_request(100, version=FOLLOWED))
+        broker.script = in_pieces
+        for number, frame in enumerate(answers):
+            tail_at = find_tail(fetch, frame, 0, len(frame))
+            answer = await client.ask(fetch_request(number, version=FOLLOWED))
+            assert answer[LENGTH_BYTES:tail_at] == frame[LENGTH_BYTES:tail_at]
+            assert b"kafka-1.internal" not in answer[tail_at:]
+            assert answer == frame or b"kafka-1.internal" in frame[tail_at:]
 
 
 async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:

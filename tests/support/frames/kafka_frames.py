@@ -87,10 +87,11 @@ def fetched(
     version: int = 12,
     endpoints: list[dict[str, Any]] | None = None,
     tags: dict[int, bytes] | None = None,
+    records: Sequence[bytes] = (),
 ) -> bytes:
-    """Return the answer to a Fetch request: one partition with `size` bytes of records."""
+    """Return the answer to a Fetch request: one partition with `size` bytes of records, or one for each of `records`."""
     layout = layout_of(ApiKey.FETCH, "response", version)
-    topic = _filled(layout.field("Responses"), {"Topic": "t", "Partitions": [{"Records": bytes(size)}]})
+    topic = _filled(layout.field("Responses"), {"Topic": "t", "Partitions": [{"Records": one} for one in records or [bytes(size)]]})
     values: dict[str, Any] = {"ThrottleTimeMs": throttle_ms, "Responses": [topic]}
     if endpoints is not None:
         values["NodeEndpoints"] = endpoints
