@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from proxy.base.clock import now_ms as clock_ms
@@ -125,6 +125,11 @@ class QuotaScopes:
     def node_id(self, address: Address) -> int | None:
         """Return the node id of the broker at `address`, or None while unknown."""
         return self._node_ids.get(address)
+
+    @property
+    def reached(self) -> Iterator[tuple[int, int, str, int]]:
+        """The brokers whose node ids are known: route, node id, host and port of each."""
+        return ((self._routes[address], node_id, *address) for address, node_id in self._node_ids.items())
 
     def learn(self, node_id: int, address: Address, route: int = 0) -> bool:
         """Store the node id of the broker at `address`. A broker that moved keeps its sensors, and one on several routes has them once.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from protocol.messages.metadata import Topology
 from proxy.quota_store.store import StoreContent, different_entities
@@ -75,6 +75,11 @@ class Announcements:
         if self._reached.get((broker.route, broker.node_id)) != broker:
             self._reached[broker.route, broker.node_id] = broker
             self._broadcast(broker)
+
+    @property
+    def reached(self) -> Iterable[BrokerReached]:
+        """The brokers that workers have reached."""
+        return self._reached.values()
 
     def trust(self, is_trusted: bool) -> None:
         """Send whether the brokers' authorizer can be trusted with changes of quotas."""

@@ -47,13 +47,22 @@ from proxy.workers.fleet_mutations import FleetMutations
 from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
-from proxy.workers.handover.parts import ADMIN_PORT, parts_of
+from proxy.workers.handover.parts import ADMIN_PORT, KnownBrokers, parts_of
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
 from proxy.workers.hub.process import HubProcess
 from proxy.workers.messaging.link import LinkLost
-from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Described, DescribeQuotas, FleetQuotas, Request, encoded
+from proxy.workers.messaging.messages import (
+    AlterQuotas,
+    BrokerAddress,
+    BrokerReached,
+    Described,
+    DescribeQuotas,
+    FleetQuotas,
+    Request,
+    encoded,
+)
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
@@ -214,6 +223,8 @@ class Supervisor:
         if self._shared is not None:
             self._shared.begin(continued)
         self._buckets.restore(inherited.buckets)
+        for broker in inherited.reached:
+            self.pool.announcements.broker_reached(BrokerReached(*broker))
         self.control.accept()
         for broker in inherited.brokers:
             self._learn_broker(BrokerAddress(*broker))
@@ -343,7 +354,8 @@ class Supervisor:
         listeners = self.control.client_listeners
         listeners.suspend()
         await self.control.release()
-        brokers = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
+        met = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
+        brokers = KnownBrokers(met, [(one.route, one.node_id, one.host, one.port) for one in self.pool.announcements.reached])
         ports = listeners.ports() + [Port(ADMIN_PORT, str(self.config.admin.address), sock) for sock in self.control.admin_sockets]
         return [*parts_of(ports, brokers, self._buckets.states()), *self._connections.hand_over(now_ms())]
 

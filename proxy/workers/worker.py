@@ -47,7 +47,7 @@ from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import asked_buckets
 from proxy.workers.asked_principals import RemotePrincipals
 from proxy.workers.handover.orphan import Orphan
-from proxy.workers.handover.parts import Broker
+from proxy.workers.handover.parts import KnownBrokers
 from proxy.workers.handover.place import SOCKET_NAME, runtime_dir_of
 from proxy.workers.handover.served_connections import ServedConnections
 from proxy.workers.messaging import messages
@@ -240,8 +240,9 @@ class Worker:
                 listener.ports[node_id] = ports[listener.settings.name]
         return all(node_id in listener.ports or listener.names is not None for listener in own)
 
-    def _known_brokers(self) -> list[Broker]:
-        return [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
+    def _known_brokers(self) -> KnownBrokers:
+        met = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
+        return KnownBrokers(met, list(self.data_path.scopes.reached))
 
     def _send_broker(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
         self._send(messages.BrokerAddress(route.number, node_id, *address))

@@ -103,11 +103,13 @@ class Handed(Message):
         ports: listener name and configured address of each.
         brokers: route number, node id, host and port of each.
         buckets: token buckets of controller mutations.
+        reached: as `brokers`, those whose node id is certain since a connection has reached them. Older versions send none.
     """
 
     ports: list[tuple[str, str]]
     brokers: list[tuple[int, int, str, int]]
     buckets: list[BucketState]
+    reached: list[tuple[int, int, str, int]] = []
 
 
 class RateState(msgspec.Struct, array_like=True):

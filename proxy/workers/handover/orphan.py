@@ -12,7 +12,7 @@ from proxy.telemetry import log
 from proxy.workers.handover.channel import Channel
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import Offer, Refused
-from proxy.workers.handover.parts import Broker, parts_of
+from proxy.workers.handover.parts import KnownBrokers, parts_of
 
 HELD_S: Final = 60.0
 """Time for which ports stay open without a supervisor; new connections wait in the kernel's accept queue."""
@@ -24,10 +24,10 @@ class Orphan:
     Args:
         number: of the worker.
         segment: descriptor of the segment of shared usage.
-        brokers: returns the known addresses of brokers.
+        brokers: returns the known brokers.
     """
 
-    def __init__(self, number: int, segment: int, brokers: Callable[[], list[Broker]]) -> None:
+    def __init__(self, number: int, segment: int, brokers: Callable[[], KnownBrokers]) -> None:
         self._number = number
         self._segment = segment
         self._brokers = brokers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from proxy.net.accept.client_listeners import Port
 from proxy.workers.handover.handover_listener import Part
@@ -22,13 +22,26 @@ Broker = tuple[int, int, str, int]
 T = TypeVar("T")
 
 
-def parts_of(ports: Sequence[Port], brokers: Sequence[Broker], buckets: Sequence[BucketState] = ()) -> list[Part]:
+class KnownBrokers(NamedTuple):
+    """The brokers that a process knows.
+
+    Attributes:
+        addresses: where they are, as far as clients or the cluster have said.
+        reached: those that connections have reached, so that all traffic to their addresses counts for them.
+    """
+
+    addresses: Sequence[Broker] = ()
+    reached: Sequence[Broker] = ()
+
+
+def parts_of(ports: Sequence[Port], brokers: KnownBrokers, buckets: Sequence[BucketState] = ()) -> list[Part]:
     """Return the messages and their descriptors; only messages with ports have descriptors."""
     parts: list[Part] = [
         (Handed([(port.listener, port.address) for port in some], [], []), [port.sock.fileno() for port in some])
         for some in cut(ports, PORTS_MAX)
     ]
-    parts += [(Handed([], list(some), []), ()) for some in cut(brokers, OTHERS_MAX)]
+    parts += [(Handed([], list(some), []), ()) for some in cut(brokers.addresses, OTHERS_MAX)]
+    parts += [(Handed([], [], [], list(some)), ()) for some in cut(brokers.reached, OTHERS_MAX)]
     parts += [(Handed([], [], list(some)), ()) for some in cut(buckets, OTHERS_MAX)]
     return parts
 

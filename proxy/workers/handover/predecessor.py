@@ -44,6 +44,7 @@ class Inherited:
 
     ports: list[Port] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
+    reached: list[Broker] = field(default_factory=list)
     buckets: list[BucketState] = field(default_factory=list)
     rates: list[HandedRates] = field(default_factory=list)
     connections: list[ConnectionsChanged] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Inherited:
             for (listener, address), descriptor in zip(message.ports, descriptors, strict=True):
                 self.ports.append(Port(listener, address, socket.socket(fileno=descriptor)))
             self.brokers += message.brokers
+            self.reached += message.reached
             self.buckets += message.buckets
         elif isinstance(message, HandedRates):
             self.rates.append(message)

@@ -25,12 +25,13 @@ from proxy.workers.handover.messages import (
     TakeOver,
 )
 from proxy.workers.handover.orphan import Orphan
-from proxy.workers.handover.parts import parts_of
+from proxy.workers.handover.parts import KnownBrokers, parts_of
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import claim_place
 from tests.support.scripted.scripted_sockets import guarded, until
 
 CHANGES = [ConnectionsChanged([("edge", -1)]), ConnectionsChanged(addresses=[(0, "192.0.2.1", -1)])]
+REACHED = [(0, 1, "kafka", 9_092)]
 BUCKET = BucketState((("user", "a"),), 11, 1_000, 2.0, -3.5, 12_345)
 
 
@@ -48,7 +49,7 @@ class Replaced:
         return Refused(self.refusal) if self.refusal else (Offer([0, 1]), [self.segment])
 
     async def hand_over(self) -> Sequence[Part]:
-        return parts_of(self.ports, [(0, number, "kafka", 9_092) for number in range(500)], [BUCKET])
+        return parts_of(self.ports, KnownBrokers([(0, number, "kafka", 9_092) for number in range(500)], REACHED), [BUCKET])
 
     def taken(self, pid: int) -> None:
         self.taken_by.append(pid)
@@ -103,6 +104,7 @@ async def test_everything_changes_hands(tmp_path: Path) -> None:
     assert [(port.listener, port.address) for port in inherited.ports] == [("edge", f"127.0.0.1:{at}") for at in range(150)]
     assert [port.sock.getsockname() for port in inherited.ports] == [sock.getsockname() for sock in scene.sockets]
     assert inherited.brokers == [(0, number, "kafka", 9_092) for number in range(500)]
+    assert inherited.reached == REACHED
     assert inherited.buckets == [BUCKET]
     await predecessor.taken()
     assert [change async for change in predecessor.changes()] == CHANGES
@@ -180,7 +182,7 @@ async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path
     """One of two workers of a dead supervisor hands the ports over to the new one, and both release them."""
     place = Place(tmp_path / "run")
     handover_listener, port, (segment, other) = place.listen(), socket.create_server(("127.0.0.1", 0)), os.pipe()
-    orphans = [Orphan(number, segment, lambda: [(0, 1, "kafka", 9_092)]) for number in range(2)]
+    orphans = [Orphan(number, segment, lambda: KnownBrokers([(0, 1, "kafka", 9_092)], REACHED)) for number in range(2)]
     for orphan in orphans:
         orphan.keep_port(Port("edge", "127.0.0.1:9092", port.dup()))
         orphan.keep_handover_socket(handover_listener.dup())
@@ -190,6 +192,7 @@ async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path
     assert predecessor is not None
     inherited = await predecessor.inherit()
     assert [one.sock.getsockname() for one in inherited.ports] == [port.getsockname()]
+    assert inherited.reached == REACHED
     await predecessor.taken()
     await guarded(asyncio.gather(*offering))
     inherited.ports[0].sock.close()
@@ -203,7 +206,7 @@ async def test_ports_are_not_held_for_ever(tmp_path: Path) -> None:
     """Workers close the ports after a time without a new supervisor, so that clients are refused."""
     place, port = Place(tmp_path / "run"), socket.create_server(("127.0.0.1", 0))
     address = port.getsockname()
-    orphan = Orphan(0, -1, list)
+    orphan = Orphan(0, -1, KnownBrokers)
     orphan.keep_port(Port("edge", "127.0.0.1:9092", port))
     orphan.keep_handover_socket(place.listen())
     await orphan.offer_until_taken(held_s=0.01)

@@ -12,6 +12,7 @@ from proxy.workers.handover import served_connections
 from proxy.workers.handover.handover_listener import HandoverListener
 from proxy.workers.handover.messages import ConnectionsChanged
 from proxy.workers.handover.orphan import Orphan
+from proxy.workers.handover.parts import KnownBrokers
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.served_connections import ServedConnections
 from quota.entity import KafkaPrincipal
@@ -29,7 +30,7 @@ class Present:
         self.addresses: Counter[tuple[int, str]] = Counter()
         self.principals: Counter[str] = Counter()
         self.ended = 0
-        self.listener = HandoverListener(place.listen(), Orphan(0, -1, list), None, lambda: None, self._follow if counts else None)
+        self.listener = HandoverListener(place.listen(), Orphan(0, -1, KnownBrokers), None, lambda: None, self._follow if counts else None)
 
     async def _follow(self, changes: AsyncIterator[ConnectionsChanged]) -> None:
         async for message in changes:

@@ -8,12 +8,23 @@ import socket
 import stat
 from pathlib import Path
 
+from protocol.api_keys import ApiKey
+from protocol.messages.metadata import topology_in_steps
+from protocol.steps import finished
+from tests.support.frames.kafka_frames import api_of
 from tests.support.processes.sluice_process import SluiceProcess
 from tests.support.processes.sluice_workers import connected, is_alive
 from tests.support.processes.successors import replaceable, sluice_upgrade
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
-from tests.support.scripted.scripted_frames import PRODUCE, api_versions_request, correlation_id_of, produce_of_size, throttle_ms_of
+from tests.support.scripted.scripted_frames import (
+    PRODUCE,
+    api_versions_request,
+    correlation_id_of,
+    metadata_request,
+    produce_of_size,
+    throttle_ms_of,
+)
 from tests.support.scripted.scripted_sockets import until
 
 VERSION = 7
@@ -93,6 +104,22 @@ async def test_an_upgrade_drains_connections_and_keeps_the_window(tmp_path: Path
         assert throttle_ms_of(PRODUCE, VERSION, await after.ask(produce_of_size(200, 8))) > 0
         await replaced.until_drained(old)
         for one in (client, after):
+            one.close()
+
+
+async def test_an_upgrade_keeps_the_window_of_a_broker_for_the_bootstrap_port(tmp_path: Path) -> None:
+    """Usage at the port of a broker counts in the new version for a connection of the bootstrap port, which reaches the same broker."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path, head=ONE_SUPERVISED) as replaced:
+        (client,) = await connected(replaced.sluice, 1)
+        known = finished(topology_in_steps(api_of(ApiKey.METADATA, 12), await client.ask(metadata_request(6))))
+        at_broker = await ScriptedClient.connect(known.brokers[0].port)
+        assert throttle_ms_of(PRODUCE, VERSION, await at_broker.ask(produce_of_size(LARGE_BYTES, 7))) > 0
+        (old,) = replaced.supervisors()
+        await replaced.upgrade()
+        (after,) = await connected(replaced.sluice, 1)
+        assert throttle_ms_of(PRODUCE, VERSION, await after.ask(produce_of_size(200, 8))) > 0
+        await replaced.until_drained(old)
+        for one in (client, at_broker, after):
             one.close()
 
 
