@@ -7,6 +7,7 @@ python -m bench.paced --real --workers 1,2 [--members 2]   several processes wit
 python -m bench.paced --real --request-time [--workers 1,2] [--members 2]   small requests under a quota of request time instead
 python -m bench.paced --real --shares [--workers 2,4]   members of a group that all want more than they get, also by weight
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
+python -m bench.paced --cpu      CPU of a whole request under a schedule over that with a window
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
+from bench.paced.cpu import cpu_lines
 from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.handler_time import CHOSEN as CHOSEN_TIME
 from bench.paced.handler_time import handler_times
@@ -44,6 +46,8 @@ def main() -> int:
     if options.cost:
         print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
         return 0
+    if options.cpu:
+        return _written(options, "paced-cpu", "- stub broker and load generator in C", cpu_lines(starts=4, pairs=10, seconds=1.0))
     ways = [
         *(Way("paced", workers=count) for count in options.workers or [1]),
         *(Way("paced", members=count) for count in options.members),
@@ -167,6 +171,7 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--processes", action="store_true", help="several processes with one schedule, on virtual time")
     kind.add_argument("--real", action="store_true", help="with a real broker; needs a JDK and Maven")
     kind.add_argument("--cost", action="store_true", help="processor time")
+    kind.add_argument("--cpu", action="store_true", help="CPU of whole requests")
     parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
     parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
     parser.add_argument("--request-time", action="store_true", help="with --real: a quota of request time")

@@ -130,6 +130,17 @@ class ClientQuota:
         self._policy_generation = policy.generation
         self._resolve_enforcement(client_id)
 
+    @property
+    def scope(self) -> QuotaScope:
+        """The scope, whose managers have its groups."""
+        return self._scope
+
+    @property
+    def has_custom_callback(self) -> bool:
+        """Whether an operator's callback chooses the groups, which are then looked up for each request."""
+        scope = self._scope
+        return scope.produce.custom_callback or scope.fetch.custom_callback or scope.request.custom_callback
+
     def refresh_enforcement(self) -> None:
         """Look up again how verdicts on this client are enforced, if anything changed."""
         policy = self._policy

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.line import PacedLine
-from proxy.enforcement.paced.member import CLAIM_NS, COUNT_EVERY_NS, Member, Path, Weigh
+from proxy.enforcement.paced.member import CLAIM_NS, Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
@@ -159,22 +159,21 @@ class PacedGroup(PendingAbove):
 
     def passes_at_once(self, member: Member, size: int, now_ms: int) -> bool:
         """Charge and record a Produce of a member of this group that certainly passes now, with room for it in the burst."""
-        cost, now_ns, schedule, root = self._costs.get(size), now_ms * MS_NS, self.schedule, self.line.root
-        latest_ns, virtual_ns, own_ns = now_ns + schedule.burst_ns, schedule.virtual_ns, member.virtual_ns
-        if virtual_ns < now_ns:
-            virtual_ns = now_ns
-        if (
-            cost is None
-            or virtual_ns + cost > latest_ns
-            or own_ns > latest_ns
-            or root.waits
-            or member.claims_until_ns <= now_ns  # it may have been forgotten
-            or now_ns - root.counted_ns >= COUNT_EVERY_NS
-            or member.level is not None
-        ):
+        cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
+        if cost is None or root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
             return False
-        schedule.virtual_ns = virtual_ns + cost
-        member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
+        virtual_ns, own_ns, burst_ns = schedule.virtual_ns, member.virtual_ns, schedule.burst_ns
+        after_ns = (virtual_ns if virtual_ns > now_ns else now_ns) + cost
+        if cost > burst_ns if virtual_ns <= now_ns else after_ns > now_ns + burst_ns:
+            return False
+        if root.total > 1.0 or (own_ns is not virtual_ns and own_ns > now_ns):
+            if own_ns > now_ns + burst_ns:
+                return False
+            own_cost = cost if root.total <= 1.0 else int(cost * root.total)
+            member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + own_cost
+        else:  # the only member, with the lead of the group or with none
+            member.virtual_ns = after_ns if own_ns is virtual_ns or virtual_ns <= now_ns else now_ns + cost
+        schedule.virtual_ns = after_ns
         member.claims_until_ns = now_ns + CLAIM_NS
         root.seen_ns = now_ns
         if self._start_ms <= now_ms < self._end_ms:
@@ -186,30 +185,24 @@ class PacedGroup(PendingAbove):
 
     def reserves_at_once(self, member: Member, most: int, size: int, now_ms: int) -> bool:
         """Reserve `size` bytes for a fetch that certainly passes now and may return the `most` bytes that it requests."""
-        cost, now_ns, schedule, root = self._costs.get(size), now_ms * MS_NS, self.schedule, self.line.root
-        latest_ns, virtual_ns, own_ns, fetches = now_ns + schedule.burst_ns, schedule.virtual_ns, member.virtual_ns, self.open_fetches
+        cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
+        if cost is None or root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
+            return False
+        fetches, pending, own_ns = self.open_fetches, self._pending, member.virtual_ns
         if self._peak > fetches:
             fetches = self._peak
         others = self._peak_before if self._peak_before > fetches else fetches
-        if (
-            cost is None
-            or own_ns > latest_ns
-            or root.waits
-            or member.claims_until_ns <= now_ns
-            or now_ns - root.counted_ns >= COUNT_EVERY_NS
-            or member.level is not None
-            or now_ms - self._peak_since_ms >= RECENT_MS
-            or most * ((others or 1) + 1) > self._burst_bytes
-        ):
+        if now_ms - self._peak_since_ms >= RECENT_MS or most * ((others or 1) + 1) > self._burst_bytes:
             return False
-        if self._pending or virtual_ns > now_ns:
-            room_ns = latest_ns - (virtual_ns if virtual_ns > now_ns else now_ns)
-            if (self._pending + size) * self.unit_ns > self.bound * room_ns * CERTAIN:
+        virtual_ns, has_lead = schedule.virtual_ns, own_ns > now_ns
+        if pending or has_lead or virtual_ns > now_ns:
+            room_ns = schedule.burst_ns - (virtual_ns - now_ns if virtual_ns > now_ns else 0)
+            if (pending + size) * self.unit_ns > self.bound * room_ns * CERTAIN or own_ns > now_ns + schedule.burst_ns:
                 return False
         self._peak = fetches
-        self._pending += size
+        self._pending = pending + size
         self.open_fetches += 1
-        member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
+        member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
         member.claims_until_ns = now_ns + CLAIM_NS
         root.seen_ns = now_ns
         return True
@@ -218,14 +211,7 @@ class PacedGroup(PendingAbove):
         """Charge and record the response to a fetch that had reserved at least its `size`."""
         costs, now_ns, schedule, root = self._costs, now_ms * MS_NS, self.schedule, self.line.root
         cost, held = costs.get(size), costs.get(reserved)
-        if (
-            cost is None
-            or held is None
-            or root.waits
-            or member.above is not root
-            or root.seen_ns - root.counted_ns >= COUNT_EVERY_NS
-            or size > reserved
-        ):
+        if cost is None or held is None or root.waits or member.above is not root or root.seen_ns >= root.count_at_ns or size > reserved:
             return False
         self._pending -= reserved
         self.open_fetches -= 1

@@ -122,7 +122,9 @@ class Member:
         timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
         seen_ns: of a group without a parent: the time of its last check or charge.
         members: its own members, by name.
-        total: the weights of those with a claim, when they were counted last, at `counted_ns`.
+        total: the weights of those with a claim, when they were counted last.
+        count_at_ns: when they are counted again.
+        is_gone: it was forgotten, so another object has its name when it returns.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
@@ -130,8 +132,9 @@ class Member:
         "_is_plain",
         "above",
         "claims_until_ns",
-        "counted_ns",
+        "count_at_ns",
         "group",
+        "is_gone",
         "level",
         "members",
         "name",
@@ -163,14 +166,15 @@ class Member:
         self.level: Level | None = None
         self.total = 1.0
         self._is_plain = True  # no declared group is among its members
-        self.counted_ns = -COUNT_EVERY_NS
+        self.count_at_ns = 0
+        self.is_gone = False
 
     def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = self.new_member(name, weigh)
-            self.counted_ns = now_ns - COUNT_EVERY_NS
+            self.count_at_ns = now_ns
         return found
 
     def enter(self, member: Member) -> None:
@@ -181,15 +185,15 @@ class Member:
         """Whether it has a share of the bound."""
         return self.waits > 0 or self.claims_until_ns > now_ns
 
-    def is_forgotten(self, now_ns: int) -> bool:
+    def is_idle(self, now_ns: int) -> bool:
         """Whether it may be forgotten: it is no declared group, has no claim, and its schedule is idle."""
         return self.weigh is None and not self.has_claim(now_ns) and self.virtual_ns <= now_ns
 
     def share_of(self, member: Member, now_ns: int) -> float:
         """Return how many times the cost a member is charged: the weights of all members with a claim over its own."""
-        if now_ns - self.counted_ns >= COUNT_EVERY_NS:
-            self.counted_ns = now_ns
-            for name in [name for name, one in self.members.items() if one.is_forgotten(now_ns)]:
+        if now_ns >= self.count_at_ns:
+            self.count_at_ns = now_ns + COUNT_EVERY_NS
+            for name in [name for name, one in self.members.items() if one.is_idle(now_ns)]:
                 self.forget(name)
             for one in self.members.values():
                 if one.weigh is not None:
@@ -206,7 +210,7 @@ class Member:
 
     def forget(self, name: Hashable) -> None:
         """Forget a member without a claim."""
-        del self.members[name]
+        self.members.pop(name).is_gone = True
 
     def count_weights(self, now_ns: int) -> float:
         """Return the weights of its members with a claim."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Member
@@ -37,19 +36,29 @@ _NEVER_MS: Final = 1 << 62
 _OF_WINDOW: Final = {PACED_PASS: PASS, PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
 
-class Usual(NamedTuple):
-    """What is known of requests like the last one that passed at once.
+class Usual:
+    """What is known of requests like the last one that passed at once, for as long as no group is looked up again.
 
     Attributes:
         reservation: how a fetch of their member passes: on time, and without a wait.
         answered: the context of their responses.
+        manager, generation: the manager of their group, and its generation.
+        times, time_generation: the same for request time, by which no schedule admits them.
     """
 
-    context: RequestContext
-    group: PacedGroup
-    member: Member
-    reservation: Reservation
-    answered: RequestContext
+    __slots__ = ("answered", "context", "generation", "group", "manager", "member", "reservation", "time_generation", "times")
+
+    def __init__(self, context: RequestContext, group: PacedGroup, member: Member, answered: int) -> None:
+        scope = context.client.scope
+        self.context = context
+        self.group = group
+        self.member = member
+        self.reservation = Reservation(member, True, 0)
+        self.answered = context.of_kind(answered)
+        self.manager = scope.fetch if context.kind == PACED_FETCH else scope.produce
+        self.generation = self.manager.generation
+        self.times = scope.request
+        self.time_generation = self.times.generation
 
 
 class PacedRequests(AdmittedRequests[PacedAdmission]):
@@ -92,56 +101,62 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
         That is the usual case: one process, and a group without a parent in which nothing waits. After a Produce, the schedule is at most
         the burst ahead of the clock, so its response announces nothing.
         """
-        client, throttle, is_fetch = context.client, self._throttle, context.kind == PACED_FETCH
-        if throttle.logging_in or throttle.session_ends_ms or client.enforcement.mode is _OBSERVE:
+        usual, throttle = self._fetches if context.kind == PACED_FETCH else self._produces, self._throttle
+        if throttle.logging_in or throttle.session_ends_ms:
             return None
-        timed_by = client.request(now_ms)
-        if timed_by is not None and timed_by.is_paced:
-            return None
-        if is_fetch:
-            return self._reserves(context, client.fetch(now_ms), now_ms)
-        if context.kind != PACED_PRODUCE:
-            return None
-        group, usual = client.produce(now_ms), self._produces
-        if usual is None or usual[0] is not context or usual[1] is not group:
-            usual = self._produces = self._usual(context, group, now_ms, PASS)
+        if (
+            usual is None
+            or usual.context is not context
+            or usual.generation != usual.manager.generation
+            or usual.time_generation != usual.times.generation
+        ):
+            usual = self._look_up(context, now_ms)
             if usual is None:
                 return None
-        _, paced, member, _, answered = usual
-        if not paced.passes_at_once(member, size, now_ms):
+        if context.kind == PACED_FETCH:
+            return self._reserves(usual, now_ms)
+        group = usual.group
+        if not group.passes_at_once(usual.member, size, now_ms):
             self._produces = None  # its member may be another one by now
             return None
         if self._classifier.meter is not None:
             self._admission.is_on_time, self._admission.waited_ms = True, 0
-            self._note(context, paced, size, now_ms)
+            self._note(context, group, size, now_ms)
         if context.cell is None:
-            client.usage.own_produce_bytes += size
-        return answered
+            context.client.usage.own_produce_bytes += size
+        return usual.answered
 
-    def _reserves(self, context: RequestContext, group: EnforcedGroup | None, now_ms: int) -> RequestContext | None:
+    def _reserves(self, usual: Usual, now_ms: int) -> RequestContext | None:
         """Reserve for a Fetch that certainly passes now."""
-        usual, most = self._fetches, context.max_bytes
-        if usual is None or usual[0] is not context or usual[1] is not group:
-            usual = self._fetches = self._usual(context, group, now_ms, FETCH)
-        if usual is None or most is None:
+        admission, most = self._admission, usual.context.max_bytes
+        if most is None:
             return None
-        _, paced, member, reservation, answered = usual
-        admission = self._admission
         reserved = most if most > admission.over_bytes else admission.over_bytes
-        if not paced.reserves_at_once(member, most, reserved, now_ms):
+        if not usual.group.reserves_at_once(usual.member, most, reserved, now_ms):
             self._fetches = None
             return None
-        admission.fetches.enter(paced, reserved, most, reservation)
-        return answered
+        admission.fetches.enter(usual.group, reserved, most, usual.reservation)
+        return usual.answered
 
-    def _usual(self, context: RequestContext, group: EnforcedGroup | None, now_ms: int, answered: int) -> Usual | None:
-        """Find the member of a request and the context of its response; None: its group is none of the usual kind."""
-        if type(group) is not PacedGroup or group.parent is not None:
+    def _look_up(self, context: RequestContext, now_ms: int) -> Usual | None:
+        """Find and keep the group and the member of a request; None: its group is none of the usual kind."""
+        client, is_fetch = context.client, context.kind == PACED_FETCH
+        if not is_fetch and context.kind != PACED_PRODUCE:
             return None
-        member = group.line.member(group.path_of(context.client.declared, self._classifier.member), now_ms * MS_NS)
+        timed_by = client.request(now_ms)
+        group = client.fetch(now_ms) if is_fetch else client.produce(now_ms)
+        if type(group) is not PacedGroup or group.parent is not None or (timed_by is not None and timed_by.is_paced):
+            return None
+        if client.enforcement.mode is _OBSERVE or client.has_custom_callback:
+            return None
+        member = group.line.member(group.path_of(client.declared, self._classifier.member), now_ms * MS_NS)
         if member.above is not group.line.root:
             return None
-        return Usual(context, group, member, Reservation(member, True, 0), context.of_kind(answered))
+        if is_fetch:
+            usual = self._fetches = Usual(context, group, member, FETCH)
+        else:
+            usual = self._produces = Usual(context, group, member, PASS)
+        return usual
 
     def take(
         self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool

@@ -234,8 +234,9 @@ class SharedMember(Member):
 
     def forget(self, name: Hashable) -> None:
         """Forget a member without a claim."""
-        member = self.members.pop(name)
+        member = self.members[name]
         assert isinstance(member, SharedMember)
+        super().forget(name)
         member.release()
 
     def count_weights(self, now_ns: int) -> float:
