@@ -257,20 +257,23 @@ class PacedGroup(PendingAbove):
         between = () if declared is None or declared == self.declared else self._between(declared)
         return (*between, (name, None))
 
-    def charge_members(self, member: Member, size: int, now_ns: int) -> None:
-        """Charge the members for a request of `size` bytes: the one of this group, and in each group above the group below it."""
-        self.line.charge(member, self.cost_ns(size), now_ns)
-        group = self
-        while group.parent is not None:
-            group.parent.line.charge(group.line.root, group.parent.cost_ns(size), now_ns)
-            group = group.parent
+    def charge_members(self, member: Member, size: int, now_ns: int) -> float:
+        """Charge the members for a request of `size` bytes: the one of this group, and in each group above the group below it.
 
-    def take_back(self, member: Member, reserved: int, size: int) -> None:
-        """Take back what members were charged too much for a fetch that reserved more than it returned."""
-        group: PacedGroup | None = self
-        while group is not None:
-            group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size))
-            member, group = group.line.root, group.parent
+        Members of a group are charged at its bound, or at its share of the bound above it if that is less: otherwise they would be within
+        their own schedules all the time, and have no order. Return what `member` is charged.
+        """
+        cost_ns: float = self.cost_ns(size)
+        if self.parent is not None:
+            cost_ns = max(cost_ns, self.parent.charge_members(self.line.root, size, now_ns))
+        return self.line.charge(member, cost_ns, now_ns)
+
+    def take_back(self, member: Member, reserved: int, size: int) -> float:
+        """Take back what members were charged too much for a fetch that reserved more than it returned; return what `member` gets back."""
+        cost_ns: float = self.cost_ns(reserved) - self.cost_ns(size)
+        if self.parent is not None:
+            cost_ns = max(cost_ns, self.parent.take_back(self.line.root, reserved, size))
+        return self.line.take_back(member, cost_ns)
 
     @property
     def virtual_ns(self) -> int:

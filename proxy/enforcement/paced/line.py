@@ -27,7 +27,7 @@ class PacedLine:
         root: the group, as a member of the one above it.
     """
 
-    __slots__ = ("_burst_ns", "_numbers", "root", "top")
+    __slots__ = ("_burst_ns", "root", "top")
 
     def __init__(self, burst_ns: int, root: Member) -> None:
         self._burst_ns = burst_ns
@@ -35,7 +35,6 @@ class PacedLine:
         self.top = root
         while self.top.above is not None:
             self.top = self.top.above
-        self._numbers = 0
 
     def __len__(self) -> int:
         return self.root.waits
@@ -64,8 +63,8 @@ class PacedLine:
 
         When requests of several connections of a member wait, these and their client-ids become members, too.
         """
-        self._numbers += 1
-        place = Place(member, (read_ms, self._numbers), now_ms, notify, reserved, connection)
+        self.top.joined += 1
+        place = Place(member, (read_ms, self.top.joined), now_ms, notify, reserved, connection)
         if member.level is None and member.waiting and connection is not None:
             member.level = ClientIdLevel(member, self._burst_ns, now_ms * MS_NS)
         insort(member.waiting, place, key=order_of)
@@ -126,10 +125,14 @@ class PacedLine:
             above = above.above
         return due_ns
 
-    def charge(self, member: Member, cost_ns: int, now_ns: int) -> None:
-        """Charge a member, and those above it in this group, for a request that costs the group `cost_ns`; `member` as `Place.charged`."""
+    def charge(self, member: Member, cost_ns: float, now_ns: int) -> float:
+        """Charge a member, and those above it in this group, for a request that costs the group `cost_ns`; return what it is charged.
+
+        Args:
+            member: as `Place.charged`.
+        """
         self.top.seen_ns = now_ns
-        self._charge(member, cost_ns, now_ns)
+        return self._charge(member, cost_ns, now_ns)
 
     def _charge(self, member: Member, cost_ns: float, now_ns: int) -> float:
         above = member.above
@@ -138,10 +141,11 @@ class PacedLine:
             cost_ns = self._charge(above, cost_ns, now_ns)
         return member.charge(cost_ns, now_ns, self._burst_ns)
 
-    def take_back(self, member: Member, cost_ns: int) -> None:
-        """Take back what a member was charged too much, and notify the request that goes next."""
-        self._take_back(member, cost_ns)
+    def take_back(self, member: Member, cost_ns: float) -> float:
+        """Take back what a member was charged too much, and notify the request that goes next; return what the member gets back."""
+        cost_ns = self._take_back(member, cost_ns)
         self.notify_first()
+        return cost_ns
 
     def _take_back(self, member: Member, cost_ns: float) -> float:
         above = member.above

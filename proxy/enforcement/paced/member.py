@@ -121,6 +121,7 @@ class Member:
         weight: its weight among the members of `above`.
         timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
         seen_ns: of a group without a parent: the time of its last check or charge.
+        joined: of a group without a parent: number of requests that have waited for it, or for a group below it.
         members: its own members, by name.
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
@@ -135,6 +136,7 @@ class Member:
         "count_at_ns",
         "group",
         "is_gone",
+        "joined",
         "level",
         "members",
         "name",
@@ -162,6 +164,7 @@ class Member:
             above.enter(self)
         self.timed: Place | None = None
         self.seen_ns = 0
+        self.joined = 0
         self.members: dict[Hashable, Member] = {}
         self.level: Level | None = None
         self.total = 1.0

@@ -38,7 +38,8 @@ class WorkerProxies:
         self.proxies: list[ProxyFixture] = []
         self._connected = 0
         if workers == 1:
-            self.proxies.append(ProxyFixture(loop=self.loop, **settings))
+            alone = {} if burst_ms is None else {"factories": PacedGroups(burst_ms, paces_others=paces)}
+            self.proxies.append(ProxyFixture(loop=self.loop, **alone, **settings))
             return
         segment, buckets = new_segment(workers), Buckets()
         for number in range(workers):
