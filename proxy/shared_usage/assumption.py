@@ -5,12 +5,17 @@ used c x u, where the factor c is what they used in the last seconds for each un
 members that use the group. In the first 2 D after a silence of the group here, nothing is known about the others: each of them is
 assumed to use as much as this member, and such an assumption delays for at most D.
 
-Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`).
+Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`). As soon as a window has room, a whole
+window of them can pass within D. So what matters is the lag at that moment, and D is an average. While fetches wait, the others are
+therefore also assumed to have forwarded c times what this member has since `LATE_MS` before the last D, less what became known since then:
+this does not depend on the lag.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 PARTS: Final = 8
@@ -19,6 +24,9 @@ LAG_MS_MAX: Final = 2_000
 """A longer lag is a failure of the bus, not a delay to assume."""
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
+
+LATE_MS: Final = 500
+"""How much later than after D usage may become known, without fetches that passed meanwhile being missing in what is assumed."""
 
 
 class Elsewhere(NamedTuple):
@@ -106,23 +114,56 @@ class OwnRecent:
         return now_ms - self._first_ms < NEW_LAGS * lag_ms
 
 
+class Forwarded:
+    """What the fetches of a group have used in the last time, with those in flight: at this member and, as far as known, elsewhere."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[int, float, float]] = []  # a list, since an empty deque takes 700 bytes
+
+    def unknown(self, here: float, elsewhere: float, factor: float, lag_ms: int, now_ms: int) -> float:
+        """Return the units of fetches elsewhere that are not known, if those elsewhere are forwarded as those here.
+
+        Args:
+            here, elsewhere: all units so far, with those in flight.
+            factor: what is asked for elsewhere for each unit here.
+            lag_ms: D.
+        """
+        notes = self._notes
+        if notes and now_ms - notes[-1][0] > LATE_MS + lag_ms:
+            notes.clear()
+        if not notes or now_ms - notes[-1][0] >= max(1, lag_ms // PARTS):
+            notes.append((now_ms, here, elsewhere))
+        del notes[: self._at(now_ms - LATE_MS - lag_ms)]
+        forwarded, known = here - notes[0][1], elsewhere - notes[self._at(now_ms - LATE_MS)][2]
+        return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
+
+    def _at(self, time_ms: int) -> int:
+        """Return the index of the last note until then, or of the first one."""
+        return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
+
+
 class Assumption:
     """The assumption of one group in one worker.
 
     Attributes:
         recent: own usage in the last D.
+        forwarded: what fetches used, if this is a group of fetches.
         factor, units: the factor c, and the assumed units, of the last decision.
         reserved: units that a prediction reserves for others already, so that it does not assume them as well.
         metered: assumed units, as in totals, and their time in ms, whose end is not metered yet; (0, 0): there are none.
     """
 
-    __slots__ = ("factor", "metered", "recent", "reserved", "units")
+    __slots__ = ("factor", "forwarded", "metered", "recent", "reserved", "units")
 
     def __init__(self) -> None:
         self.recent = OwnRecent()
+        self.forwarded = Forwarded()
         self.factor = self.units = self.reserved = 0.0
         self.metered = (0, 0)
 
     def continue_from(self, other: Assumption) -> None:
         """Take on the state of another group, all of whose assumptions are metered."""
-        self.recent, self.factor, self.units = other.recent, other.factor, other.units
+        self.recent, self.forwarded = other.recent, other.forwarded
+        self.factor, self.units = other.factor, other.units

@@ -156,7 +156,7 @@ class InFleet(Shared):
         assumption.factor = asked if asked is not None else others if is_new else factor
         assumed = used * assumption.factor
         if asked is not None:
-            assumed += max(0.0, (sharing.pending - sharing.elsewhere) * asked - sharing.elsewhere)
+            assumed = self._assumed_of_fetches(assumed, before, asked, lag_ms, now_ms)
         elif is_new:
             assumed = min(assumed, self._room_for_delay(amount, lag_ms, now_ms))
         assumption.units = max(0, floor(assumed * sharing.rows.per_unit)) * sharing.rows.units
@@ -177,6 +177,23 @@ class InFleet(Shared):
             return None
         here = (sum(waiting) - waiting[fleet]) * expected + sum(seen[workers : 2 * workers]) - seen[workers + fleet]
         return elsewhere / max(here, expected)
+
+    def _assumed_of_fetches(self, assumed: float, before: float, asked: float, lag_ms: int, now_ms: int) -> float:
+        """Return the units to assume of fetches elsewhere, with those in flight.
+
+        Args:
+            assumed: what fetches elsewhere returned in the last D.
+            before: what those of this member have returned so far.
+            asked: from `_asked_elsewhere`.
+        """
+        sharing = self._sharing
+        rows, fleet = sharing.rows, sharing.rows.fleet
+        assert fleet is not None
+        elsewhere = sharing.seen[rows.workers + fleet] / rows.under_way_per_unit
+        here = sharing.pending - elsewhere
+        unknown = self._assumption.forwarded.unknown(before + here, sharing.fleet + elsewhere, asked, lag_ms, now_ms)
+        assumed += max(0.0, here * asked - elsewhere)
+        return max(assumed, unknown) if any(sharing.waiting_counts()) else assumed
 
     def assumed_until_ms(self, now_ms: int) -> int:
         """Return when the usage is known that the last prediction assumed."""
