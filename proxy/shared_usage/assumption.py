@@ -114,30 +114,71 @@ class OwnRecent:
         return now_ms - self._first_ms < NEW_LAGS * lag_ms
 
 
-class Forwarded:
-    """What the fetches of a group have used in the last time, with those in flight: at this member and, as far as known, elsewhere."""
+class Fetches(NamedTuple):
+    """The fetches of a group at a time, at this member and, as far as known, elsewhere.
 
-    __slots__ = ("_notes",)
+    Attributes:
+        time_ms: monotonic ms.
+        here, elsewhere: all units so far, with those in flight.
+        asks_here, asks_elsewhere: units that are asked for, waiting or in flight.
+    """
+
+    time_ms: int
+    here: float
+    elsewhere: float
+    asks_here: float
+    asks_elsewhere: float
+
+
+class Forwarded:
+    """What the fetches of a group have used in the last D + `LATE_MS`."""
+
+    __slots__ = ("_notes", "_waited_ms")
 
     def __init__(self) -> None:
-        self._notes: list[tuple[int, float, float]] = []  # a list, since an empty deque takes 700 bytes
+        self._notes: list[Fetches] = []  # a list, since an empty deque takes 700 bytes
+        self._waited_ms = -(2**62)
 
-    def unknown(self, here: float, elsewhere: float, factor: float, lag_ms: int, now_ms: int) -> float:
+    def note(self, fetches: Fetches, lag_ms: int, *, waits: bool) -> float | None:
+        """Note fetches; return what is asked for elsewhere for each unit here; None: nothing.
+
+        While the window has no room, the most that was asked for in the last time counts: a consumer asks for nothing between a response
+        and its next fetch.
+
+        Args:
+            lag_ms: D.
+            waits: whether a fetch waits at any member.
+        """
+        notes, now_ms = self._notes, fetches.time_ms
+        if waits:
+            self._waited_ms = now_ms
+        if notes and now_ms - notes[-1].time_ms > LATE_MS + lag_ms:
+            notes.clear()
+        if not notes or now_ms - notes[-1].time_ms >= max(1, lag_ms // PARTS):
+            notes.append(fetches)
+        del notes[: self._at(now_ms - LATE_MS - lag_ms)]
+        here, elsewhere = fetches.asks_here, fetches.asks_elsewhere
+        if self._is_full(lag_ms, now_ms):
+            here = max(here, max(note.asks_here for note in notes))
+            elsewhere = max(elsewhere, max(note.asks_elsewhere for note in notes))
+        return elsewhere / here if elsewhere else None
+
+    def unknown(self, fetches: Fetches, factor: float, lag_ms: int) -> float:
         """Return the units of fetches elsewhere that are not known, if those elsewhere are forwarded as those here.
 
         Args:
-            here, elsewhere: all units so far, with those in flight.
-            factor: what is asked for elsewhere for each unit here.
-            lag_ms: D.
+            fetches: those that were noted last.
+            factor: from `note`.
         """
-        notes = self._notes
-        if notes and now_ms - notes[-1][0] > LATE_MS + lag_ms:
-            notes.clear()
-        if not notes or now_ms - notes[-1][0] >= max(1, lag_ms // PARTS):
-            notes.append((now_ms, here, elsewhere))
-        del notes[: self._at(now_ms - LATE_MS - lag_ms)]
-        forwarded, known = here - notes[0][1], elsewhere - notes[self._at(now_ms - LATE_MS)][2]
+        notes, now_ms = self._notes, fetches.time_ms
+        if not self._is_full(lag_ms, now_ms):
+            return 0.0
+        forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - notes[self._at(now_ms - LATE_MS)].elsewhere
         return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
+
+    def _is_full(self, lag_ms: int, now_ms: int) -> bool:
+        """Whether a fetch waited in the last time. Otherwise the window has room, and there are no waves."""
+        return now_ms - self._waited_ms <= LATE_MS + lag_ms
 
     def _at(self, time_ms: int) -> int:
         """Return the index of the last note until then, or of the first one."""
