@@ -15,7 +15,6 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.fleet.cells import LONG_RUN_GOAL, WORST_GOAL
-from bench.long_run import slope
 from proxy.enforcement.mode import Mode
 from tests.support.fleet.fleet_proxies import WAIT_MS, FleetProxies
 from tests.support.memory.fetch_load import Fetcher, FetchLoad, worst_bytes
@@ -28,6 +27,8 @@ STEP_MS: Final = 2
 BURST_S: Final = 15
 """Figures leave out the burst of the first window."""
 WORST_S: Final = 10
+PERIOD_S: Final = 11
+"""Time between two waves of fetches: that in which the samples of a wave become obsolete."""
 MOVE_S: Final = 10
 HEARD_MS: Final = 2_000
 """Time before the load, in which members hear of each other."""
@@ -62,7 +63,7 @@ class Figures(NamedTuple):
     """Rates in multiples of the bound, after the burst.
 
     Attributes:
-        long_run: slope of the straight line through the sums of each second.
+        long_run: over all times of the same length, which begin at each second of one period of the window.
         worst: in the 10 s with the highest rate.
         fairness: Jain's index of the bytes of the members.
         waited: part of the fetches that waited at a member.
@@ -131,12 +132,11 @@ class _Simulation:
             passed.append(self._load.passed_bytes)
             if second == BURST_S:
                 begun = self._by_member()
-        sums = [(float(at), float(total)) for at, total in enumerate(passed) if at >= BURST_S]
         worst = worst_bytes(passed, WORST_S, BURST_S) / WORST_S / BOUND
         shares = [later - first for later, first in zip(self._by_member(), begun, strict=True)]
         fairness = sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
         waits = self._load.waits_ms
-        return Figures(slope(sums) / BOUND, worst, fairness, sum(wait > 0 for wait in waits) / len(waits))
+        return Figures(_long_run(passed), worst, fairness, sum(wait > 0 for wait in waits) / len(waits))
 
     def _move(self, placement: Placement) -> None:
         """Let all clients leave, and others connect to each member at once."""
@@ -151,6 +151,13 @@ class _Simulation:
     def _by_member(self) -> list[int]:
         """Return the bytes that have passed at each member."""
         return [sum(fetcher.passed_bytes for at, fetcher in self._connected if at == number) for number in range(self._case.members)]
+
+
+def _long_run(passed: Sequence[int]) -> float:
+    """Return the rate over the bound, of what has passed after each second. Bytes pass in waves, so each begin in a period counts."""
+    length_s = len(passed) - 1 - BURST_S - PERIOD_S
+    rates = [(passed[begin + length_s] - passed[begin]) / length_s for begin in range(BURST_S, BURST_S + PERIOD_S)]
+    return sum(rates) / len(rates) / BOUND
 
 
 Placement = Sequence[tuple[int, int]]

@@ -7,8 +7,8 @@ assumed to use as much as this member, and such an assumption delays for at most
 
 Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`). As soon as a window has room, a whole
 window of them can pass within D. So what matters is the lag at that moment, and D is an average. While fetches wait, the others are
-therefore also assumed to have forwarded c times what this member has since `LATE_MS` before the last D, less what became known since then:
-this does not depend on the lag.
+therefore also assumed to have forwarded c times what this member has in the last `FORWARDED_MS`, less what has become known of it: this
+does not depend on the lag.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LAG_MS_MAX: Final = 2_000
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
 
-LATE_MS: Final = 500
-"""How much later than after D usage may become known, without fetches that passed meanwhile being missing in what is assumed."""
+FORWARDED_MS: Final = 500
+"""Time in which fetches that were forwarded are assumed of the others as long as they are not known; at least `NEW_LAGS` lags."""
 
 
 class Elsewhere(NamedTuple):
@@ -131,7 +131,7 @@ class Fetches(NamedTuple):
 
 
 class Forwarded:
-    """What the fetches of a group have used in the last D + `LATE_MS`."""
+    """What the fetches of a group have used in the last `FORWARDED_MS`, or in the last 2 D if that is longer."""
 
     __slots__ = ("_notes", "_waited_ms")
 
@@ -152,11 +152,11 @@ class Forwarded:
         notes, now_ms = self._notes, fetches.time_ms
         if waits:
             self._waited_ms = now_ms
-        if notes and now_ms - notes[-1].time_ms > LATE_MS + lag_ms:
+        if notes and now_ms - notes[-1].time_ms > _span_ms(lag_ms):
             notes.clear()
         if not notes or now_ms - notes[-1].time_ms >= max(1, lag_ms // PARTS):
             notes.append(fetches)
-        del notes[: self._at(now_ms - LATE_MS - lag_ms)]
+        del notes[: self._at(now_ms - _span_ms(lag_ms))]
         here, elsewhere = fetches.asks_here, fetches.asks_elsewhere
         if self._is_full(lag_ms, now_ms):
             here = max(here, max(note.asks_here for note in notes))
@@ -173,16 +173,21 @@ class Forwarded:
         notes, now_ms = self._notes, fetches.time_ms
         if not self._is_full(lag_ms, now_ms):
             return 0.0
-        forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - notes[self._at(now_ms - LATE_MS)].elsewhere
+        begin = notes[self._at(now_ms - _span_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
+        forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - begin.elsewhere
         return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
 
     def _is_full(self, lag_ms: int, now_ms: int) -> bool:
         """Whether a fetch waited in the last time. Otherwise the window has room, and there are no waves."""
-        return now_ms - self._waited_ms <= LATE_MS + lag_ms
+        return now_ms - self._waited_ms <= _span_ms(lag_ms)
 
     def _at(self, time_ms: int) -> int:
         """Return the index of the last note until then, or of the first one."""
         return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
+
+
+def _span_ms(lag_ms: int) -> int:
+    return max(FORWARDED_MS, NEW_LAGS * lag_ms)
 
 
 class Assumption:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shared_usage.assumption import LATE_MS, Fetches, Forwarded
+from proxy.shared_usage.assumption import FORWARDED_MS, NEW_LAGS, Fetches, Forwarded
 from proxy.shared_usage.fleet_groups import InFleet
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import FleetMember, exchange
@@ -38,11 +38,11 @@ def test_what_this_member_forwarded_is_assumed_of_the_others_until_it_is_known()
 
 
 def test_what_is_older_than_any_lag_is_not_assumed() -> None:
-    """Fetches that are older than D and `LATE_MS` are known, or were not forwarded."""
+    """Fetches that are older than `FORWARDED_MS` are known, or were not forwarded."""
     queue = Queue()
     queue.unknown(0.0, 0.0, 0)
     found = [queue.unknown(100.0, 0.0, at_ms) for at_ms in range(10, 1_000, 10)]
-    assert found.index(0.0) * 10 == pytest.approx(LAG_MS + LATE_MS, abs=20)
+    assert found.index(0.0) * 10 == pytest.approx(FORWARDED_MS, abs=20)
     assert set(found) == {300.0, 0.0}
 
 
@@ -75,8 +75,8 @@ def test_a_consumer_between_two_fetches_counts_while_fetches_wait() -> None:
     forwarded = Forwarded()
     assert forwarded.note(Fetches(0, 0.0, 0.0, 400.0, 1_200.0), LAG_MS, waits=True) == 3.0
     assert forwarded.note(Fetches(10, 0.0, 0.0, 100.0, 700.0), LAG_MS, waits=False) == 3.0
-    assert forwarded.note(Fetches(LAG_MS + LATE_MS + 20, 0.0, 0.0, 100.0, 700.0), LAG_MS, waits=False) == 7.0
-    assert forwarded.note(Fetches(LAG_MS + LATE_MS + 30, 0.0, 0.0, 100.0, 0.0), LAG_MS, waits=False) is None
+    assert forwarded.note(Fetches(FORWARDED_MS + 20, 0.0, 0.0, 100.0, 700.0), LAG_MS, waits=False) == 7.0
+    assert forwarded.note(Fetches(FORWARDED_MS + 30, 0.0, 0.0, 100.0, 0.0), LAG_MS, waits=False) is None
 
 
 @given(
@@ -86,10 +86,11 @@ def test_a_consumer_between_two_fetches_counts_while_fetches_wait() -> None:
     data=st.data(),
 )
 def test_a_burst_is_assumed_exactly_whatever_the_lag_is(sizes: list[int], factor: int, lag_ms: int, data: st.DataObject) -> None:
-    """In a burst of less than `LATE_MS`, in which the others forward as this member does, known and assumed units are all that passed."""
+    """In a short burst in which the others forward as this member does, known and assumed units are all that passed."""
+    end_ms = max(FORWARDED_MS, NEW_LAGS * lag_ms) - lag_ms
     queue, here, known = Queue(factor, lag_ms), 0, 0
     queue.unknown(0.0, 0.0, 0)
-    times = sorted(data.draw(st.lists(st.integers(1, LATE_MS - 1), min_size=len(sizes), max_size=len(sizes))))
+    times = sorted(data.draw(st.lists(st.integers(1, end_ms - 1), min_size=len(sizes), max_size=len(sizes))))
     for at_ms, size in zip(times, sizes, strict=True):
         here += size
         known = data.draw(st.integers(known, factor * here))
