@@ -10,7 +10,9 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import cycle, product
+from itertools import cycle, pairwise, product
+from math import pi, sin
+from operator import mul
 from random import Random
 from typing import Final, NamedTuple
 
@@ -26,9 +28,9 @@ ASKS_BYTES: Final = 200_000
 STEP_MS: Final = 2
 BURST_S: Final = 15
 """Figures leave out the burst of the first window."""
+PARTS: Final = 10
+"""Samples of a second."""
 WORST_S: Final = 10
-PERIOD_S: Final = 11
-"""Time between two waves of fetches: that in which the samples of a wave become obsolete."""
 MOVE_S: Final = 10
 HEARD_MS: Final = 2_000
 """Time before the load, in which members hear of each other."""
@@ -63,7 +65,7 @@ class Figures(NamedTuple):
     """Rates in multiples of the bound, after the burst.
 
     Attributes:
-        long_run: over all times of the same length, which begin at each second of one period of the window.
+        long_run: mean of all times, of which those at both ends have little weight.
         worst: in the 10 s with the highest rate.
         fairness: Jain's index of the bytes of the members.
         waited: part of the fetches that waited at a member.
@@ -128,11 +130,12 @@ class _Simulation:
         for second in range(self._case.seconds):
             if second == 0 or (self._case.load == "moving" and second % MOVE_S == 0):
                 self._move(next(placements))
-            self._load.run(1)
-            passed.append(self._load.passed_bytes)
+            for _ in range(PARTS):
+                self._load.run(1 / PARTS)
+                passed.append(self._load.passed_bytes)
             if second == BURST_S:
                 begun = self._by_member()
-        worst = worst_bytes(passed, WORST_S, BURST_S) / WORST_S / BOUND
+        worst = worst_bytes(passed[::PARTS], WORST_S, BURST_S) / WORST_S / BOUND
         shares = [later - first for later, first in zip(self._by_member(), begun, strict=True)]
         fairness = sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
         waits = self._load.waits_ms
@@ -154,10 +157,13 @@ class _Simulation:
 
 
 def _long_run(passed: Sequence[int]) -> float:
-    """Return the rate over the bound, of what has passed after each second. Bytes pass in waves, so each begin in a period counts."""
-    length_s = len(passed) - 1 - BURST_S - PERIOD_S
-    rates = [(passed[begin + length_s] - passed[begin]) / length_s for begin in range(BURST_S, BURST_S + PERIOD_S)]
-    return sum(rates) / len(rates) / BOUND
+    """Return the rate over the bound, of what has passed after each tenth of a second.
+
+    Bytes pass in waves. Times at both ends have little weight (Hann's window), so it does not matter whether a wave is just inside.
+    """
+    parts = [later - before for before, later in pairwise(passed[BURST_S * PARTS :])]
+    weights = [sin(pi * (at + 0.5) / len(parts)) ** 2 for at in range(len(parts))]
+    return sum(map(mul, parts, weights)) * PARTS / sum(weights) / BOUND
 
 
 Placement = Sequence[tuple[int, int]]
