@@ -37,7 +37,7 @@ BATCHES = 200
 NEW = Shape(3_000, groups=6, seconds=60, file_set_seconds=60)
 """The file set that the command finds."""
 HEADER = (
-    "| batches before | markers | files | start, s | MiB at most | each batch, ms | the longest, ms | `stream --once`, s | s of CPU |",
+    "| batches before | markers | files | start, s (CPU) | MiB at most | each batch, ms (CPU) | longest | `stream --once`, s | s (CPU) |",
     "|---|---|---|---|---|---|---|---|---|",
 )
 
@@ -47,9 +47,9 @@ class Arm(NamedTuple):
 
     Attributes:
         files: number of files with markers.
-        seconds: time in which a call reads what has landed.
+        seconds: processor time in which a call reads what has landed.
         mib_max: the largest memory of its process, without a JVM.
-        batch_ms, batch_ms_max: work of the driver for a batch with one file set, without Spark's: mean and maximum.
+        batch_ms, batch_ms_max: processor time of the driver for a batch with one file set, without Spark's: mean and maximum.
         command_seconds, command_cpu_seconds: of the whole command with one new file set; None: not run.
     """
 
@@ -145,20 +145,20 @@ def _in_its_process(root: Path, number: int, form: str) -> Arm:
 def _measured(root: Path, number: int, form: str) -> Arm:
     """Read a history, and land batches after it as `Batches` does, without what Spark does."""
     files = len(list((root / "out" / ledger.BATCHES).iterdir()))
-    began = time.perf_counter()
+    began = time.process_time()
     output, listing = FolderOutput(None, root / "out"), Listing(root / "in")
     output.check(root / "checkpoint")
     there = listing.now()
     history = History(there, output.landed())
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     times = []
     template = next(iter(output.landed()[0].values()))
     assert template is not None
     for batch_id, manifest in zip(range(number, number + BATCHES), itertools.islice(_manifests(template), number, None), strict=False):
         _put_manifest(root / "in", manifest)
-        began = time.perf_counter()
+        began = time.process_time()
         _land(batch_id, root, history, listing, output)
-        times.append(1_000 * (time.perf_counter() - began))
+        times.append(1_000 * (time.process_time() - began))
     mib_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024
     return Arm(number, form, files, seconds, mib_max, fmean(times), max(times))
 

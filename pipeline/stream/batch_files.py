@@ -39,12 +39,11 @@ class _Line(msgspec.Struct, Generic[Content]):
 
 
 class _File(NamedTuple):
-    """A file, the first and the last batch that it may have, and its length."""
+    """A file, and the first and the last batch that it may have."""
 
     first: int
     last: int
     path: AnyPath
-    bytes: int
 
 
 class BatchFiles(Generic[Content]):
@@ -87,21 +86,19 @@ class BatchFiles(Generic[Content]):
             BadInputError: a file is damaged, or an object store refuses.
             OSError: a file cannot be written.
         """
-        files, replaced = _without_replaced(self._files())
-        room = FILES_MAX
-        _remove(replaced[:room])
-        room -= len(replaced[:room])
+        _, replaced = _without_replaced(self._files())
+        _remove(replaced[:FILES_MAX])
+        room = FILES_MAX - len(replaced)
         for width in WIDTHS:
-            for block in list(_due(files, width, next_id)):
+            files, _ = _without_replaced(self._files())
+            for block in _due(files, width, next_id):
                 if len(block) > room:
                     return True
-                merged = self._merge(block, width)
+                self._merge(block, width)
                 room -= len(block)
-                at = files.index(block[0])
-                files[at : at + len(block)] = [merged]
-        return len(replaced) > FILES_MAX
+        return room < 0
 
-    def _merge(self, block: list[_File], width: int) -> _File:
+    def _merge(self, block: list[_File], width: int) -> None:
         first = block[0].first // width * width
         path = self._merged_path(first, width)
         expect_files(file.path for file in block)
@@ -109,17 +106,15 @@ class BatchFiles(Generic[Content]):
         with pa.CompressedOutputStream(sink, _COMPRESSION) as lines:
             for file in block:
                 lines.write(self._lines_of(file))
-        data = sink.getvalue().to_pybytes()
-        _write(path, data)
+        _write(path, sink.getvalue().to_pybytes())
         _remove(block)
-        return _File(first, first + width - 1, path, len(data))
 
     def _files(self) -> list[_File]:
         found = []
         for path in listed_below(self._out, self._folder).glob("*.json*"):
             if match := _NAME.fullmatch(path.name):
                 first, last = match.groups()
-                found.append(_File(int(first), int(last or first), path, path.stat().st_size))
+                found.append(_File(int(first), int(last or first), path))
         return sorted(found, key=lambda file: (file.first, -file.last))
 
     def _merged_path(self, first: int, width: int) -> AnyPath:
@@ -168,7 +163,7 @@ def _due(files: Iterable[_File], width: int, next_id: int) -> Iterator[list[_Fil
     for number, group in groupby(files, key=lambda file: file.first // width):
         block = list(group)
         is_whole = (number + 1) * width <= next_id
-        if is_whole and 1 < len(block) <= WIDTHS[0] and sum(file.bytes for file in block) <= BYTES_MAX:
+        if is_whole and 1 < len(block) <= WIDTHS[0] and sum(file.path.stat().st_size for file in block) <= BYTES_MAX:
             yield block
 
 

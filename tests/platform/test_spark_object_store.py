@@ -20,7 +20,7 @@ from tests.pipeline.support.counted_rows import of_directory
 from tests.pipeline.support.first_hour import manifests, two_hours
 from tests.pipeline.support.metering_topic import in_order, publish
 from tests.support.metering.object_store import Bucket, new_bucket, s3_server
-from tests.support.platform.jars import jars
+from tests.support.platform.jars import jars, s3a_settings
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -29,12 +29,7 @@ pytestmark = pytest.mark.timeout(1_800)
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bucket, tuple[str, ...]]]:
     """An empty bucket, and the options of Spark for its server. The environment has the credentials."""
     with s3_server() as endpoint:
-        settings = {
-            "spark.jars": jars("s3a"),
-            "spark.hadoop.fs.s3a.endpoint": endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-        }
+        settings = {"spark.jars": jars("s3a"), **s3a_settings(endpoint)}
         options = (text for key, value in settings.items() for text in ("--conf", f"{key}={value}"))
         yield new_bucket(monkeypatch, endpoint), ("--master", "local[2]", *options)
 
