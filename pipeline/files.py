@@ -17,11 +17,20 @@ def write_whole(path: AnyPath, text: str) -> None:
         OSError: the file cannot be written, or `path` exists and is not a regular file. Nothing is left behind.
         BadInputError: an object store refuses, or cannot be reached.
     """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: AnyPath, data: bytes) -> None:
+    """Write `data` to `path` in the same way.
+
+    Raises:
+        OSError, BadInputError: as for `write_whole`.
+    """
     if isinstance(path, StorePath):
-        path.write_bytes(text.encode())
+        path.write_bytes(data)
         return
     with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
 
 python -m bench.fleet [--client raw java librdkafka] [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch]
-python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250]     the same on virtual time, with a bus of this lag
+python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250] [--kind produce fetch]     on virtual time, with a bus of this lag
 python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
 python -m bench.fleet --faults [--rounds 3] [--fault "rolling restart"]...     a fleet of three with faults
 python -m bench.fleet --cuts [--members 2,4] [--loads even skewed moving] [--way relay]...     the bus is cut for 30 s
@@ -29,7 +29,8 @@ from bench.fleet.faults import FAULTS, faults
 from bench.fleet.faults import lines_of as lines_of_faults
 from bench.fleet.hub_cost import hub_cost
 from bench.fleet.real import KINDS, Fleets
-from bench.fleet.simulated import loads, simulated
+from bench.fleet.simulated import lines_of_produce
+from bench.fleet.simulated_fetches import BURST_S, lines_of_fetches
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.options import numbers
@@ -74,19 +75,15 @@ def _publish(report: Report, options: argparse.Namespace, *lines: str) -> int:
 
 
 def _simulated(options: argparse.Namespace) -> int:
-    head = "| members | lag | load | long run | worst 10 s | Jain's index | needless throttles | cut of 30 s: before, during, after |"
-    lines = [head, "|--:|--:|---|--:|--:|--:|--:|---|"]
-    for members in (1, *options.members):
-        for lag_ms in options.lags[: 1 if members == 1 else None]:
-            for load in loads(members):
-                found = simulated(members, lag_ms, load, seconds=int(options.seconds) + 60)
-                figures = f"{found.long_run:.3f} | {found.worst:.3f} | {found.fairness:.3f} | {found.needless:.1%}"
-                cut = simulated(members, lag_ms, load, cut=True, seconds=180)
-                figures += f" | {cut.before:.2f}, {cut.during:.2f}, {cut.after:.2f}" if members > 1 else " | "
-                lines.append(f"| {members} | {lag_ms} ms | {load} | {figures} |")
-                print(lines[-1], flush=True)
+    seconds, missed = int(options.seconds) + 60, 0
     about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms"
-    return _publish(Report("fleet-simulated"), options, about, "", *lines)
+    if "produce" in options.kind:
+        missed |= _publish(Report("fleet-simulated"), options, about, "", *lines_of_produce(options.members, options.lags, seconds))
+    if "fetch" in options.kind:
+        about = f"- virtual time, {seconds} s, of which the first {BURST_S} s do not count; publish interval 50 ms"
+        lines = lines_of_fetches(options.members, options.lags, options.broker_ms, options.late_ms, seconds)
+        missed |= _publish(Report("fleet-simulated-fetches"), options, about, "", *lines)
+    return missed
 
 
 def _faults(options: argparse.Namespace) -> int:
@@ -133,6 +130,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
     parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")
     parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")
+    text = "with --simulated: average times of the broker for a fetch in ms"
+    parser.add_argument("--broker-ms", type=numbers, default=[5, 300], help=text)
+    text = "with --simulated: ms by which messages are later on the bus while fetches pass, in some of the rows"
+    parser.add_argument("--late-ms", type=int, default=60, help=text)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "fleet")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

@@ -214,3 +214,19 @@ def simulated(
 ) -> Figures:
     """Return the figures of one simulation."""
     return Simulation(members, lag_ms, loads(members)[name], assumes=assumes, cut=cut, seed=seed).run(seconds)
+
+
+def lines_of_produce(members: Sequence[int], lags_ms: Sequence[int], seconds: int) -> list[str]:
+    """Simulate all loads; return the table in Markdown."""
+    head = "| members | lag | load | long run | worst 10 s | Jain's index | needless throttles | cut of 30 s: before, during, after |"
+    lines = [head, "|--:|--:|---|--:|--:|--:|--:|---|"]
+    for size in (1, *members):
+        for lag_ms in lags_ms[: 1 if size == 1 else None]:
+            for load in loads(size):
+                found = simulated(size, lag_ms, load, seconds=seconds)
+                figures = f"{found.long_run:.3f} | {found.worst:.3f} | {found.fairness:.3f} | {found.needless:.1%}"
+                cut = simulated(size, lag_ms, load, cut=True, seconds=180)
+                figures += f" | {cut.before:.2f}, {cut.during:.2f}, {cut.after:.2f}" if size > 1 else " | "
+                lines.append(f"| {size} | {lag_ms} ms | {load} | {figures} |")
+                print(lines[-1], flush=True)
+    return lines

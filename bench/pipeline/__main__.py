@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
 python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
-    [--only proof|paced|speed|cost|tables|iceberg|small|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
+    [--only proof|paced|speed|cost|tables|iceberg|small|stream|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
     [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
@@ -22,10 +22,12 @@ from typing import Any
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
+from bench.pipeline import stream_history
 from bench.pipeline.iceberg import in_catalog
 from bench.pipeline.memory_group import memory_group
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
+from bench.pipeline.stream_history import measured_histories
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
 from bench.pipeline.validation.of_fleet import judged_fleet
 from bench.pipeline.validation.of_paced import judged_paced
@@ -84,6 +86,10 @@ def main() -> int:
             small = list(measured_small(folder, options.file_sets))
             report.add("", *HEADER, *(arm.line() for arm in small))
             report.data["small"] = [arm._asdict() for arm in small]
+        if options.only == "stream":
+            histories = list(measured_histories(folder))
+            report.add("", *stream_history.HEADER, *(arm.line() for arm in histories))
+            report.data["stream"] = [arm._asdict() for arm in histories]
         if options.only == "workers":
             verdict = judged(folder, options.events, options.workers)
             wrong += verdict.is_wrong
@@ -235,7 +241,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument(
         "--only",
-        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet", "hundred-million"],
+        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "stream", "workers", "fleet", "hundred-million"],
         help="only this part; hundred-million has ten times as many decisions by default, and a memory control group of 4 GiB",
     )
     parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the parts `tables` and `hundred-million`")

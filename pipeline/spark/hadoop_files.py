@@ -19,6 +19,8 @@ from sluice.object_store import SCHEMES, ObjectStore, shown_url
 
 HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws"
 _S3: Final = "s3"
+_PIECE_BYTES: Final = 8 * 2**20
+"""Bytes that pass to the JVM together, as text that is a third longer."""
 _ABSENT: Final = re.compile(r"\b(?:FileNotFoundException|NoSuchFileException)\b")
 _NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket")
 _OF_THE_SDK: Final = re.compile(r" \((?:Service|SDK Attempt Count): ")
@@ -109,7 +111,8 @@ class HadoopFiles:
     def _put(self, place: Any, data: bytearray) -> None:
         stream = self._files.create(place, True)
         try:
-            stream.write(data)
+            for first in range(0, len(data), _PIECE_BYTES):
+                stream.write(data[first : first + _PIECE_BYTES])
         finally:
             stream.close()
 

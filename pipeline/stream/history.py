@@ -29,6 +29,8 @@ class _Run:
         paths: the path of each manifest.
         lengths: length of the text of each manifest in bytes.
         names: of all file sets, also of merged ones.
+        compared: number of landed file sets, the first of the run, that `between` is about.
+        between: the losses that are known from the second one of these on.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
@@ -37,6 +39,8 @@ class _Run:
     lengths: dict[Position, int] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     span_ms: int = 0
+    compared: int = 1
+    between: list[str] = field(default_factory=list)
 
     def put(self, path: str, manifest: Manifest, length: int, *, is_ahead: bool = False) -> bool:
         """Add a file set, or replace it; return whether it is new."""
@@ -44,6 +48,8 @@ class _Run:
         at = bisect_left(self.manifests, position, key=_position)
         is_there = at < len(self.manifests) and _position(self.manifests[at]) == position
         is_new = not is_there or position in self.ahead
+        if at < self.compared or self.ahead:
+            self.compared, self.between = 1, []
         if is_there:
             self.manifests[at] = manifest
         else:
@@ -56,11 +62,24 @@ class _Run:
         self.names |= {manifest.file_set, manifest.last_file_set}
         if manifest.merged:
             self.manifests = without_parts(self.manifests)
+            self.compared, self.between = 1, []
         self.span_ms = max(self.span_ms, warm_up_span_ms(manifest))
         return is_new
 
     def landed(self) -> list[Manifest]:
         return [one for one in self.manifests if _position(one) not in self.ahead] if self.ahead else self.manifests
+
+    def losses(self, key: RunKey, removed_seq: int | None) -> list[str]:
+        """Return the known losses. Only file sets that have landed since the last call are compared."""
+        landed = self.landed()
+        if len(landed) > self.compared:
+            last, *new = landed[self.compared - 1 :]
+            before = {key: last.first_seq - 1}  # nothing is missing before the last one, and its own losses are known
+            known = completeness_of({key: [last]}, before).incomplete
+            self.between += completeness_of({key: [last, *new]}, before).incomplete[len(known) :]
+            self.compared = len(landed)
+        first = completeness_of({key: landed[:1]}, {} if removed_seq is None else {key: removed_seq})
+        return first.incomplete + self.between
 
 
 class History:
@@ -150,7 +169,7 @@ class History:
 
     def losses(self, keys: Iterable[RunKey], removed: Mapping[RunKey, int]) -> dict[RunKey, list[str]]:
         """Return the known losses of some runs, one line each."""
-        return {key: completeness_of({key: self._runs[key].landed()}, removed).incomplete for key in keys}
+        return {key: self._runs[key].losses(key, removed.get(key)) for key in keys}
 
     def completeness(self, there: Listed, removed: Mapping[RunKey, int]) -> Completeness:
         """Return the completeness of all landed file sets whose manifests are there."""

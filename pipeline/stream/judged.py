@@ -1,4 +1,4 @@
-"""Verdicts of the file sets that a stream has landed, one file per batch. Rules over whole runs need those of earlier batches too."""
+"""Verdicts of the file sets that a stream has landed, by batch. Rules over whole runs need those of earlier batches too."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from metering_format.manifest import Manifest
-from pipeline.errors import BadInputError
 from pipeline.files import write_whole
-from pipeline.storage.paths import AnyPath, StorePath, expect_files
+from pipeline.storage.paths import AnyPath
+from pipeline.stream.batch_files import BatchFiles
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
 JUDGED: Final = "_judged"
@@ -23,9 +23,14 @@ class Judged(msgspec.Struct, frozen=True):
     verdict: FileSetVerdict
 
 
+def judged_files(out: AnyPath) -> BatchFiles[list[Judged]]:
+    """Return the files of the verdicts."""
+    return BatchFiles(out, JUDGED, list[Judged], "verdicts of `sluice meter stream`")
+
+
 def put_judged(out: AnyPath, batch_id: int, judged: Sequence[Judged]) -> None:
     """Write the verdicts of a batch, before its marker."""
-    write_whole(out / _name_of(batch_id), msgspec.json.encode(judged).decode())
+    write_whole(judged_files(out).path(batch_id), msgspec.json.encode(judged).decode())
 
 
 def judged_so_far(out: AnyPath, batches: Iterable[int]) -> tuple[list[Judged], list[int]]:
@@ -34,21 +39,6 @@ def judged_so_far(out: AnyPath, batches: Iterable[int]) -> tuple[list[Judged], l
     Raises:
         BadInputError: a file cannot be read.
     """
-    names = {batch_id: _name_of(batch_id) for batch_id in batches}
-    if isinstance(out, StorePath):
-        out = out.with_sizes(dict.fromkeys(names.values(), 0))
-    expect_files(out / name for name in names.values())
-    judged: list[Judged] = []
-    without: list[int] = []
-    for batch_id, name in names.items():
-        try:
-            judged += msgspec.json.decode((out / name).read_bytes(), type=list[Judged])
-        except FileNotFoundError:
-            without.append(batch_id)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise BadInputError(f"{out / name}: not the verdicts of a batch ({error}); name an empty --out and --checkpoint") from error
-    return judged, without
-
-
-def _name_of(batch_id: int) -> str:
-    return f"{JUDGED}/{batch_id:012d}.json"
+    found = judged_files(out).read()
+    wanted = list(batches)
+    return [one for batch_id in wanted for one in found.get(batch_id, ())], [batch_id for batch_id in wanted if batch_id not in found]

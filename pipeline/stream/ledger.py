@@ -12,7 +12,8 @@ from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
 from pipeline.files import write_whole
 from pipeline.manifest import FoundManifest
-from pipeline.storage.paths import AnyPath, expect_files, listed_below, read_if_there
+from pipeline.storage.paths import AnyPath, read_if_there
+from pipeline.stream.batch_files import BatchFiles
 from pipeline.stream.checkpoint import output_of, query_of
 from pipeline.stream.result import FINDINGS_MAX, Written
 from pipeline.validation.divergence import Divergence
@@ -49,9 +50,9 @@ def batch_name(batch_id: int) -> str:
     return f"batch={batch_id:012d}"
 
 
-def marker_path(out: AnyPath, batch_id: int) -> AnyPath:
-    """Return the path of the marker of a batch."""
-    return out / BATCHES / f"{batch_id:012d}.json"
+def marker_files(out: AnyPath) -> BatchFiles[Marker]:
+    """Return the files of the markers."""
+    return BatchFiles(out, BATCHES, Marker, "markers of `sluice meter stream`")
 
 
 def read_markers(out: AnyPath) -> dict[int, Marker]:
@@ -60,19 +61,11 @@ def read_markers(out: AnyPath) -> dict[int, Marker]:
     Raises:
         BadInputError: a marker is invalid, or an object store refuses.
     """
-    found = {int(path.stem): path for path in listed_below(out, BATCHES).glob("*.json")}
-    expect_files(found[batch_id] for batch_id in sorted(found))
-    return {batch_id: _marker_at(out, found[batch_id]) for batch_id in sorted(found)}
-
-
-def _marker_at(out: AnyPath, path: AnyPath) -> Marker:
-    try:
-        marker = msgspec.json.decode(path.read_bytes(), type=Marker)
+    markers = marker_files(out).read()
+    for batch_id, marker in markers.items():
         if marker.divergences is None and isinstance(out, Path):
-            marker.divergences = _in_table(out, int(path.stem))
-        return marker
-    except msgspec.MsgspecError as error:
-        raise BadInputError(f"{path}: not a marker of `sluice meter stream` ({error}); name an empty --out and --checkpoint") from error
+            marker.divergences = _in_table(out, batch_id)
+    return markers
 
 
 def _in_table(out: Path, batch_id: int) -> int:
@@ -85,7 +78,7 @@ def put_marker(out: AnyPath, batch_id: int, found: Sequence[FoundManifest], writ
     """Write and return the marker of a complete batch: its file sets, rows by table, and divergences."""
     stems, manifests = {one.path: one.sha256 for one in found}, [one.manifest for one in found]
     marker = Marker(stems, dict(written.rows), written.divergences, written.findings[:FINDINGS_MAX], manifests)
-    _put(marker_path(out, batch_id), msgspec.to_builtins(marker))
+    _put(marker_files(out).path(batch_id), msgspec.to_builtins(marker))
     return marker
 
 

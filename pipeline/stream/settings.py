@@ -11,7 +11,7 @@ from pipeline.stream.brokers import check_brokers
 from pipeline.stream.defaults import MESSAGES_MAX
 from pipeline.stream.ledger import check_checkpoint
 from pipeline.stream.listing import Listed, Listing
-from sluice.object_store import is_url, shown_url
+from sluice.object_store import is_url
 
 TOPIC: Final = "kafka://"
 FIRST_READ: Final = 64
@@ -50,8 +50,8 @@ class StreamSettings:
         """The metering directory: the source, or where the files of a topic land."""
         if not self.is_topic:
             return self.source if is_url(self.source) else Path(self.source.removeprefix(FILE_SCHEME)).resolve()
-        assert isinstance(self.out, Path)
-        return (self.out / LANDED).resolve()
+        assert self.out is not None
+        return (self.out / LANDED).resolve() if isinstance(self.out, Path) else f"{self.out.rstrip('/')}/{LANDED}"
 
     @property
     def directory_of_source(self) -> Place | None:
@@ -112,9 +112,6 @@ def _check_topic(settings: StreamSettings) -> None:
         raise BadInputError(
             f"--from {settings.source}: files of a topic need a folder, and tables of a catalog have none; use --sink delta"
         )
-    for option, place in (("--checkpoint", settings.checkpoint), ("--out", settings.out)):
-        if not isinstance(place, Path):
-            raise BadInputError(f"{option} {shown_url(place)}: a topic needs a path of this machine, where its files are put together")
     check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
 
 

@@ -5,12 +5,17 @@ used c x u, where the factor c is what they used in the last seconds for each un
 members that use the group. In the first 2 D after a silence of the group here, nothing is known about the others: each of them is
 assumed to use as much as this member, and such an assumption delays for at most D.
 
-Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`).
+Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`). As soon as a window has room, a whole
+window of them can pass within D. So what matters is the lag at that moment, and D is an average. While fetches wait, the others are
+therefore also assumed to have forwarded c times what this member has in the last `FORWARDED_MS`, less what has become known of it: this
+does not depend on the lag.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 PARTS: Final = 8
@@ -19,6 +24,9 @@ LAG_MS_MAX: Final = 2_000
 """A longer lag is a failure of the bus, not a delay to assume."""
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
+
+FORWARDED_MS: Final = 500
+"""Time in which fetches that were forwarded are assumed of the others as long as they are not known; at least `NEW_LAGS` lags."""
 
 
 class Elsewhere(NamedTuple):
@@ -106,23 +114,102 @@ class OwnRecent:
         return now_ms - self._first_ms < NEW_LAGS * lag_ms
 
 
+class Fetches(NamedTuple):
+    """The fetches of a group at a time, at this member and, as far as known, elsewhere.
+
+    Attributes:
+        time_ms: monotonic ms.
+        here, elsewhere: all units so far, with those in flight.
+        asks_here, asks_elsewhere: units that are asked for, waiting or in flight.
+    """
+
+    time_ms: int
+    here: float
+    elsewhere: float
+    asks_here: float
+    asks_elsewhere: float
+
+
+class Forwarded:
+    """What the fetches of a group have used in the last `FORWARDED_MS`, or in the last 2 D if that is longer."""
+
+    __slots__ = ("_notes", "_waited_ms")
+
+    def __init__(self) -> None:
+        self._notes: list[Fetches] = []  # a list, since an empty deque takes 700 bytes
+        self._waited_ms = -(2**62)
+
+    def note(self, fetches: Fetches, lag_ms: int, *, waits: bool) -> float | None:
+        """Note fetches; return what is asked for elsewhere for each unit here; None: nothing.
+
+        While the window has no room, the most that was asked for in the last time counts: a consumer asks for nothing between a response
+        and its next fetch.
+
+        Args:
+            lag_ms: D.
+            waits: whether a fetch waits at any member.
+        """
+        notes, now_ms = self._notes, fetches.time_ms
+        if waits:
+            self._waited_ms = now_ms
+        if notes and now_ms - notes[-1].time_ms > _span_ms(lag_ms):
+            notes.clear()
+        if not notes or now_ms - notes[-1].time_ms >= max(1, lag_ms // PARTS):
+            notes.append(fetches)
+        del notes[: self._at(now_ms - _span_ms(lag_ms))]
+        here, elsewhere = fetches.asks_here, fetches.asks_elsewhere
+        if self._is_full(lag_ms, now_ms):
+            here = max(here, max(note.asks_here for note in notes))
+            elsewhere = max(elsewhere, max(note.asks_elsewhere for note in notes))
+        return elsewhere / here if elsewhere else None
+
+    def unknown(self, fetches: Fetches, factor: float, lag_ms: int) -> float:
+        """Return the units of fetches elsewhere that are not known, if those elsewhere are forwarded as those here.
+
+        Args:
+            fetches: those that were noted last.
+            factor: from `note`.
+        """
+        notes, now_ms = self._notes, fetches.time_ms
+        if not self._is_full(lag_ms, now_ms):
+            return 0.0
+        begin = notes[self._at(now_ms - _span_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
+        forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - begin.elsewhere
+        return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
+
+    def _is_full(self, lag_ms: int, now_ms: int) -> bool:
+        """Whether a fetch waited in the last time. Otherwise the window has room, and there are no waves."""
+        return now_ms - self._waited_ms <= _span_ms(lag_ms)
+
+    def _at(self, time_ms: int) -> int:
+        """Return the index of the last note until then, or of the first one."""
+        return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
+
+
+def _span_ms(lag_ms: int) -> int:
+    return max(FORWARDED_MS, NEW_LAGS * lag_ms)
+
+
 class Assumption:
     """The assumption of one group in one worker.
 
     Attributes:
         recent: own usage in the last D.
+        forwarded: what fetches used, if this is a group of fetches.
         factor, units: the factor c, and the assumed units, of the last decision.
         reserved: units that a prediction reserves for others already, so that it does not assume them as well.
         metered: assumed units, as in totals, and their time in ms, whose end is not metered yet; (0, 0): there are none.
     """
 
-    __slots__ = ("factor", "metered", "recent", "reserved", "units")
+    __slots__ = ("factor", "forwarded", "metered", "recent", "reserved", "units")
 
     def __init__(self) -> None:
         self.recent = OwnRecent()
+        self.forwarded = Forwarded()
         self.factor = self.units = self.reserved = 0.0
         self.metered = (0, 0)
 
     def continue_from(self, other: Assumption) -> None:
         """Take on the state of another group, all of whose assumptions are metered."""
-        self.recent, self.factor, self.units = other.recent, other.factor, other.units
+        self.recent, self.forwarded = other.recent, other.forwarded
+        self.factor, self.units = other.factor, other.units

@@ -17,7 +17,7 @@ from typing import Any, Self
 from metering_format.event_kinds import REMOTE
 from metering_format.fleet_notes import ASSUMED_NOW
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, Fetches, FleetUsage, is_shared_scope
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
@@ -152,31 +152,32 @@ class InFleet(Shared):
         is_new = assumption.recent.is_new(lag_ms, now_ms)
         if not is_new:  # one process, too, decides about a request without one that nobody has sent
             used = max(0.0, used - amount)
-        asked = self._asked_elsewhere()
+        fetches = self._fetches(before, now_ms)
+        asked = None if fetches is None else assumption.forwarded.note(fetches, lag_ms, waits=any(sharing.waiting_counts()))
         assumption.factor = asked if asked is not None else others if is_new else factor
         assumed = used * assumption.factor
-        if asked is not None:
-            assumed += max(0.0, (sharing.pending - sharing.elsewhere) * asked - sharing.elsewhere)
+        if fetches is not None and asked is not None:
+            assumed += max(0.0, (fetches.here - before) * asked - (fetches.elsewhere - sharing.fleet))
+            assumed = max(assumed, assumption.forwarded.unknown(fetches, asked, lag_ms))
         elif is_new:
             assumed = min(assumed, self._room_for_delay(amount, lag_ms, now_ms))
         assumption.units = max(0, floor(assumed * sharing.rows.per_unit)) * sharing.rows.units
 
-    def _asked_elsewhere(self) -> float | None:
-        """Return what fetches of other members ask for, waiting or in flight, for each byte that those of this member do; None: nothing.
+    def _fetches(self, before: float, now_ms: int) -> Fetches | None:
+        """Return the fetches here and elsewhere, of which those here have used `before` so far; None: this is no group of fetches.
 
-        What fetches used before says less: as soon as the window has room all of them go, faster than members can know of each other.
+        What fetches ask for says more than what they used before: as soon as the window has room all of them go, faster than members can
+        know of each other.
         """
         sharing, expected = self._sharing, max(1, self.fetch_answer_bytes)
-        fleet = sharing.rows.fleet
-        if sharing.rows.assumes_at_record or fleet is None:
+        rows, fleet = sharing.rows, sharing.rows.fleet
+        if rows.assumes_at_record or fleet is None:
             return None
-        workers, seen = sharing.rows.workers, sharing.seen
         waiting = sharing.waiting_counts()
-        elsewhere = waiting[fleet] * expected + seen[workers + fleet]
-        if not elsewhere:
-            return None
-        here = (sum(waiting) - waiting[fleet]) * expected + sum(seen[workers : 2 * workers]) - seen[workers + fleet]
-        return elsewhere / max(here, expected)
+        elsewhere = sharing.seen[rows.workers + fleet] / rows.under_way_per_unit
+        here = sharing.pending - elsewhere
+        asks_here, asks_elsewhere = (sum(waiting) - waiting[fleet]) * expected + here, waiting[fleet] * expected + elsewhere
+        return Fetches(now_ms, before + here, sharing.fleet + elsewhere, max(asks_here, expected), asks_elsewhere)
 
     def assumed_until_ms(self, now_ms: int) -> int:
         """Return when the usage is known that the last prediction assumed."""

@@ -1,5 +1,6 @@
 """The Spark session that all tests of the pipeline share."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from typing import Any, Final
@@ -9,11 +10,13 @@ import pytest
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.failures import HEAP
 from pipeline.spark.session import session
+from proxy.demo.mock_cluster import MockCluster
 from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.support.tools import in_ci, missing_to_run
 
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
 """Classes that PySpark looks up for each column expression; each time the JVM searches all jars of some packages."""
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +38,15 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def mock_topic() -> Iterator[str]:
-    """Return the URL of an empty topic of librdkafka's mock cluster."""
-    from proxy.demo.mock_cluster import MockCluster
-
+def brokers() -> Iterator[MockCluster]:
+    """librdkafka's mock cluster."""
     with MockCluster(1) as cluster:
-        cluster.create_topic("metering", 2)
-        yield f"kafka://{cluster.bootstrap}/metering"
+        yield cluster
+
+
+@pytest.fixture
+def mock_topic(brokers: MockCluster) -> str:
+    """Return the URL of an empty topic of the mock cluster."""
+    name = f"metering-{next(_NUMBERS)}"
+    brokers.create_topic(name, 2)
+    return f"kafka://{brokers.bootstrap}/{name}"

@@ -13,11 +13,14 @@ from click.testing import CliRunner
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE
 from pipeline.manifest import find_manifests
+from pipeline.stream.chunks import PARTS
+from proxy.demo.mock_cluster import MockCluster
 from sluice_cli.meter import meter
 from tests.pipeline.support.counted_rows import of_directory
 from tests.pipeline.support.first_hour import manifests, two_hours
+from tests.pipeline.support.metering_topic import in_order, publish
 from tests.support.metering.object_store import Bucket, new_bucket, s3_server
-from tests.support.platform.jars import jars
+from tests.support.platform.jars import jars, s3a_settings
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -26,12 +29,7 @@ pytestmark = pytest.mark.timeout(1_800)
 def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bucket, tuple[str, ...]]]:
     """An empty bucket, and the options of Spark for its server. The environment has the credentials."""
     with s3_server() as endpoint:
-        settings = {
-            "spark.jars": jars("s3a"),
-            "spark.hadoop.fs.s3a.endpoint": endpoint,
-            "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
-            "spark.hadoop.fs.s3a.path.style.access": "true",
-        }
+        settings = {"spark.jars": jars("s3a"), **s3a_settings(endpoint)}
         options = (text for key, value in settings.items() for text in ("--conf", f"{key}={value}"))
         yield new_bucket(monkeypatch, endpoint), ("--master", "local[2]", *options)
 
@@ -61,6 +59,30 @@ def test_spark_reads_and_writes_a_store_by_s3a(tmp_path: Path, store: tuple[Buck
     rows = of_directory(tmp_path / "tables")
     assert rows == of_directory(tmp_path / "tables-by-local")
     assert rows["decisions_hour"]
+
+
+def test_a_topic_lands_in_a_store_by_s3a(tmp_path: Path, store: tuple[Bucket, tuple[str, ...]]) -> None:
+    """Files of a topic, the tables and the checkpoint are in a store; parts wait there for the call in which their manifest comes."""
+    bucket, options = store
+    source, root = two_hours(tmp_path / "in"), f"s3a://{bucket.name}"
+    messages = list(in_order(source))
+    cut = len(messages) * 3 // 4
+    with MockCluster(1) as brokers:
+        brokers.create_topic("metering", 2)
+        topic = f"kafka://{brokers.bootstrap}/metering"
+        stream = ("stream", "--from", topic, "--checkpoint", f"{root}/checkpoint", "--out", f"{root}/stream", "--once", *options)
+        publish(topic, messages[:cut])
+        assert "landed      1 file set in 1 batch" in on_spark(*stream, exit_code=INCOMPLETE)
+        waiting = [name for name in bucket.contents() if name.startswith(f"stream/landed/{PARTS}/")]
+        assert waiting
+        publish(topic, messages[cut // 2 :])
+        assert "landed      1 file set in 1 batch" in on_spark(*stream)
+        assert "landed      0 file sets" in on_spark(*stream)
+    decisions = sum(count.decisions for one in find_manifests(source) for count in one.counts.values())
+    assert (total(bucket, "decisions_second", "decisions"), total(bucket, "verdicts", "decisions")) == (decisions, decisions)
+    landed = {name.removeprefix("stream/landed/"): data for name, data in bucket.contents().items() if name.startswith("stream/landed/")}
+    assert landed == {str(path.relative_to(source)): path.read_bytes() for path in source.rglob("*.*") if path.is_file()}
+    by_local("validate", "--in", f"s3://{bucket.name}/stream/landed")
 
 
 def on_spark(*arguments: object, exit_code: int = 0) -> str:

@@ -12,11 +12,11 @@ import click
 
 from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, chosen_catalog
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
-from pipeline.storage.paths import AnyPath, StorePath, read_if_there, text_of
-from sluice.object_store import is_url, shown_url
+from pipeline.storage.paths import AnyPath, StorePath, path_of, read_if_there, text_of
+from sluice.object_store import shown_url
 
 if TYPE_CHECKING:
     from pipeline.builds.publishing import BuildStore, BuildTables
@@ -66,12 +66,12 @@ class Sink:
 
     Attributes:
         kind: one of `SINKS`.
-        out: the directory; for a command that always runs on Spark perhaps a URL as text; None: the tables are in a catalog.
+        out: the directory, a path or the text of a URL, which pyarrow or Spark opens; None: the tables are in a catalog.
         catalog, namespace: of Iceberg tables.
     """
 
     kind: str
-    out: AnyPath | str | None
+    out: Path | str | None
     catalog: CatalogChoice
     namespace: str
 
@@ -91,13 +91,15 @@ class Sink:
             return
         if not has_tasks_here:
             raise BadInputError(
-                f"--out {self.out}: the workers of a cluster write files to a folder that all of them mount; name its path, or write"
+                f"--out {self._shown}: the workers of a cluster write files to a folder that all of them mount; name its path, or write"
                 f" --engine local, --master local[*] or --sink {DELTA}"
             )
-        if self.kind == PARQUET and isinstance(self.out, StorePath):
+        if self.kind == PARQUET:
             from pipeline.rollup.store_tables import tables_at
 
-            with tables_at(self.out) as folder:
+            out = self._opened()
+            assert isinstance(out, StorePath)
+            with tables_at(out) as folder:
                 yield FileTables(folder)
             return
         store = self._delta() if self.kind == DELTA else self._iceberg()
@@ -105,6 +107,20 @@ class Sink:
 
         with build_tables(store) as tables:
             yield tables
+
+    def _opened(self) -> AnyPath:
+        """Return the directory, opened by pyarrow if it is a URL."""
+        assert self.out is not None
+        if isinstance(self.out, Path):
+            return self.out
+        try:
+            return path_of(self.out)
+        except BadInputError as error:
+            raise BadInputError(f"--out {error}") from error
+
+    @property
+    def _shown(self) -> str:
+        return shown_url(self.out) if isinstance(self.out, str) else str(self.out)
 
     @property
     def is_of_files(self) -> bool:
@@ -154,8 +170,7 @@ class Sink:
             from pipeline.spark.hadoop_files import hadoop_path, hadoop_url
 
             self._refuse_files(hadoop_path(spark, self.out) if isinstance(self.out, str) else self.out)
-            place = self.out if isinstance(self.out, str) else text_of(self.out)
-            return Delta(hadoop_url(place), shown_url(place) if is_url(place) else str(self.out))
+            return Delta(hadoop_url(self.out) if isinstance(self.out, str) else text_of(self.out), self._shown)
         name, setting = self.catalog.name, f"spark.sql.catalog.{self.catalog.name}"
         if spark.conf.get(setting, None) is None:
             remedy = f"--conf {setting}=org.apache.iceberg.spark.SparkCatalog and --conf {setting}.type=rest|hive|... with its settings"
@@ -172,14 +187,14 @@ class Sink:
         return IcebergStore(opened, identifier_of("--namespace", self.namespace))
 
     def _delta(self) -> "BuildStore":
-        assert not isinstance(self.out, str | None)
         if importlib.util.find_spec("deltalake") is None:
             remedy = f'run `pip install "{DELTA_REQUIREMENT}"` where Sluice is installed'
             raise BadInputError(f"--sink {DELTA}: needs deltalake (the extra `delta`), which is not installed; {remedy}")
         from pipeline.delta.store import DeltaStore
 
-        self._refuse_files(self.out)
-        return DeltaStore(text_of(self.out), str(self.out))
+        out = self._opened()
+        self._refuse_files(out)
+        return DeltaStore(text_of(out), str(out))
 
     def _refuse_files(self, out: AnyPath) -> None:
         from pipeline.rollup.ledger import NAME
@@ -188,7 +203,7 @@ class Sink:
             raise BadInputError(f"--out {out}: has the tables of --sink {PARQUET}; name another directory")
 
 
-def sink_options(about: str, place: click.Path = OUTPUT) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def sink_options(about: str, place: click.Path = OUTPUT_OF_ENGINE) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line.
 
     Args:
@@ -204,7 +219,7 @@ def _with_sink(about: str, place: click.Path, function: Callable[..., None]) -> 
     @functools.wraps(function)
     def command(
         *arguments: Any,
-        out: AnyPath | str | None,
+        out: Path | str | None,
         kind: str,
         catalog: str | None,
         properties: Sequence[str],

@@ -14,9 +14,9 @@ from pipeline.errors import IncompleteError
 from pipeline.files import check_directory
 from pipeline.manifest import FoundManifest
 from pipeline.spark.written import url_of, write_rows, write_rows_to_url
-from pipeline.storage.paths import AnyPath, StorePath, read_if_there
+from pipeline.storage.paths import AnyPath, StorePath
+from pipeline.stream import batch_files, ledger
 from pipeline.stream import judged as verdicts
-from pipeline.stream import ledger
 from pipeline.stream.judged import Judged
 from pipeline.stream.ledger import Marker
 from pipeline.stream.result import Written
@@ -29,6 +29,7 @@ class FolderOutput:
     def __init__(self, spark: Any, out: AnyPath) -> None:
         self._spark, self._out = spark, out
         self._markers: dict[int, Marker] = {}
+        self._merges = True  # an earlier call may have been killed, or was one of an earlier version
 
     @property
     def name(self) -> str:
@@ -77,11 +78,14 @@ class FolderOutput:
         return number, self._spark.read.parquet(url_of((self._out / place).resolve()))
 
     def publish(self, batch_id: int, found: Sequence[FoundManifest], written: Written, judged: Sequence[Judged]) -> None:
-        """Write verdicts and marker."""
-        if read_if_there(ledger.marker_path(self._out, batch_id)) is not None:
+        """Write verdicts and marker, and merge those of earlier batches when a block is complete."""
+        if ledger.marker_files(self._out).has(batch_id):
             raise IncompleteError(f"--out {self._out}: another stream has written batch {batch_id} meanwhile; run one stream at a time")
         verdicts.put_judged(self._out, batch_id, judged)
         self._markers[batch_id] = ledger.put_marker(self._out, batch_id, found, written)
+        if self._merges or (batch_id + 1) % batch_files.WIDTHS[0] == 0:
+            has_more = [files.merge(batch_id + 1) for files in (ledger.marker_files(self._out), verdicts.judged_files(self._out))]
+            self._merges = any(has_more)
 
     def discard(self) -> None:
         """Leave the directories: a repeated batch replaces them."""

@@ -5,7 +5,6 @@ in Python: Spark's source would take passwords as options, which are part of a q
 """
 
 import json
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -13,6 +12,7 @@ from pyspark.errors import PySparkException
 from metering_format.places import PART_HEADER, PATH_HEADER
 from pipeline.errors import BadInputError
 from pipeline.spark.stream.topic_source import NAME, TopicSource
+from pipeline.storage.paths import AnyPath, listed_below
 from pipeline.stream.settings import StreamSettings, topic_of
 
 JAR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
@@ -28,19 +28,23 @@ _COLUMNS: Final = (
 """Those of `topic_source.SCHEMA`."""
 
 
-def messages(spark: Any, settings: StreamSettings) -> Any:
+def messages(spark: Any, settings: StreamSettings, checkpoint: AnyPath) -> Any:
     """Return the messages of a topic as a stream.
+
+    Args:
+        spark: the session.
+        settings: of the stream.
+        checkpoint: its checkpoint.
 
     Raises:
         BadInputError: the checkpoint belongs to a source that cannot read the topic.
     """
-    assert isinstance(settings.checkpoint, Path)
-    began_with = source_of(settings.checkpoint)
+    began_with = source_of(checkpoint)
     if began_with == NAME or (began_with is None and settings.properties is not None):
         return _in_python(spark, settings)
     if settings.properties is not None:
         raise BadInputError(
-            f"--checkpoint {settings.checkpoint}: began with Spark's own Kafka source, which does not read --command-config;"
+            f"--checkpoint {checkpoint}: began with Spark's own Kafka source, which does not read --command-config;"
             " name an empty directory, and an empty --out"
         )
     try:
@@ -51,14 +55,12 @@ def messages(spark: Any, settings: StreamSettings) -> Any:
         if began_with is None:
             return _in_python(spark, settings)
         remedy = f"add --conf spark.jars.packages={JAR}:{spark.version}"
-        raise BadInputError(
-            f"--checkpoint {settings.checkpoint}: began with Spark's own Kafka source, whose jar is missing; {remedy}"
-        ) from error
+        raise BadInputError(f"--checkpoint {checkpoint}: began with Spark's own Kafka source, whose jar is missing; {remedy}") from error
 
 
-def source_of(checkpoint: Path) -> str | None:
+def source_of(checkpoint: AnyPath) -> str | None:
     """Return the source whose offsets a checkpoint has, `KAFKA` or `NAME`; None: it has none."""
-    numbers = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    numbers: list[AnyPath] = [path for path in listed_below(checkpoint, "offsets").glob("*") if path.name.isdigit()]
     if not numbers:
         return None
     lines = max(numbers, key=lambda path: int(path.name)).read_text().splitlines()

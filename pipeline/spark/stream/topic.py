@@ -9,17 +9,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
-from pipeline.manifest import FoundManifest, read_found
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.stream.batches import Batches
 from pipeline.spark.stream.kafka_source import messages
 from pipeline.spark.written import url_of
+from pipeline.storage.paths import StorePath
 from pipeline.stream.checkpoint import query_of
-from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.chunks import PARTS, Parts, assemble_all, checked_place, land_in_store
 
 INTERVAL: Final = "10 seconds"
+MESSAGES_AT_ONCE: Final = 64
+"""Messages that this machine gets from Spark together, of 512 KiB at most."""
 
 
 def follow_topic(batches: Batches) -> None:
@@ -34,9 +35,9 @@ def follow_topic(batches: Batches) -> None:
     from pyspark.errors import PySparkException
 
     following = _Following(batches)
-    assert isinstance(batches.checkpoint, Path)
-    writer = messages(batches.spark, batches.settings).writeStream.foreachBatch(following.batch)
-    writer = writer.option("checkpointLocation", url_of(batches.checkpoint.resolve()))
+    checkpoint = batches.checkpoint
+    writer = messages(batches.spark, batches.settings, checkpoint).writeStream.foreachBatch(following.batch)
+    writer = writer.option("checkpointLocation", url_of(checkpoint.resolve()) if isinstance(checkpoint, Path) else checkpoint.location)
     query = writer.trigger(**({"availableNow": True} if batches.settings.once else {"processingTime": INTERVAL})).start()
     following.claim(query.id)
     try:
@@ -73,42 +74,65 @@ class _Following:
             assert query is not None
             self.claim(query)
             with reported_in_one_line():
-                found = self._put_together(frame)
+                arrived = self._put_together(frame)
             if batch_id < batches.next_id:  # Spark repeats a batch that counts if it could not note its end
                 return
             batches.there = batches.listing.now()
-            batches.process(batch_id, [one for one in found if one.path not in batches.history])
+            batches.process(batch_id, batches.there.read(path for path in arrived if path not in batches.history))
         except PipelineError as error:
             self.error = error
             raise
 
-    def _put_together(self, frame: Any) -> list[FoundManifest]:
-        """Store all parts in tasks, then put the file sets together whose manifests arrived."""
-        settings = self._batches.settings
-        directory = settings.directory
-        assert isinstance(directory, Path)
-        rows = frame.mapInArrow(_keeping(str(directory)), "path string, parts int, problem string").collect()
-        problem = next((row["problem"] for row in rows if row["problem"]), None)
-        if problem:
-            raise BadInputError(f"{settings.source}: {problem}")
-        arrived = {row["path"]: row["parts"] for row in rows if row["path"].startswith(f"{MANIFESTS}/")}
-        for path, parts in sorted(arrived.items()):
-            assemble(directory, path, parts)
-        return [read_found(directory, directory / path) for path in sorted(arrived)]
+    def _put_together(self, frame: Any) -> list[str]:
+        """Store all parts, then put the file sets together whose manifests arrived; return the paths of these."""
+        source, directory = self._batches.settings.source, self._batches.source.directory
+        if isinstance(directory, StorePath):
+            # tasks have no access to the store by Spark's settings, so that this machine gets the messages, a few at a time
+            few = frame.select("path", "part", "value").repartition(-(-self._batches.settings.messages_max // MESSAGES_AT_ONCE))
+            return land_in_store(directory, _checked(source, few.toLocalIterator()))
+        return assemble_all(directory, _kept_by_tasks(source, frame, directory / PARTS), Parts(directory / PARTS))
 
 
-def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _checked(source: str, rows: Iterable[Any]) -> Iterator[tuple[str, int, int, bytes]]:
+    """Yield the place and the value of each message.
+
+    Raises:
+        BadInputError: a message is none of metering.
+    """
+    for row in rows:
+        try:
+            path, number, count = checked_place(row["path"] or "", row["part"] or "")
+        except BadInputError as error:
+            raise BadInputError(f"{source}: {error}") from error
+        yield path, number, count, row["value"]
+
+
+def _kept_by_tasks(source: str, frame: Any, place: Path) -> dict[str, int]:
+    """Let tasks store parts where all machines see them; return the number of parts of each file.
+
+    Raises:
+        BadInputError: a message is none of metering.
+    """
+    rows = frame.mapInArrow(_keeping(str(place)), "path string, parts int, problem string").collect()
+    problem = next((row["problem"] for row in rows if row["problem"]), None)
+    if problem:
+        raise BadInputError(f"{source}: {problem}")
+    return {row["path"]: row["parts"] for row in rows}
+
+
+def _keeping(place: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def keep(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = Parts(Path(place))
         for batch in batches:
             landed: list[dict[str, Any]] = []
             for row in batch.select(["path", "part", "value"]).to_pylist():
                 try:
-                    path, number, parts = checked_place(row["path"] or "", row["part"] or "")
+                    path, number, count = checked_place(row["path"] or "", row["part"] or "")
                 except BadInputError as error:
                     landed.append({"path": "", "parts": 0, "problem": str(error)})
                     continue
-                put_part(Path(directory), path, number, row["value"])
-                landed.append({"path": path, "parts": parts, "problem": None})
+                parts.put(path, number, row["value"])
+                landed.append({"path": path, "parts": count, "problem": None})
             yield pa.RecordBatch.from_pylist(landed, pa.schema([("path", pa.string()), ("parts", pa.int32()), ("problem", pa.string())]))
 
     return keep

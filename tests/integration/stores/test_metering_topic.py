@@ -10,7 +10,7 @@ import pytest
 
 from metering_format.places import PART_HEADER, PATH_HEADER, SEGMENTS
 from pipeline.manifest import find_manifests, problems_of
-from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.chunks import PARTS, Parts, assemble, checked_place
 from pipeline.validation.local import validate
 from proxy.base.host_port import read_host_port
 from proxy.config.kafka_client import kafka_client_settings
@@ -47,15 +47,15 @@ def marks(directory: Path) -> list[Path]:
 
 def received(bootstrap: str, topic: str, landed: Path) -> int:
     """Assemble the files from the topic; return how many manifests it has."""
-    manifests = 0
+    manifests, parts = 0, Parts(landed / PARTS)
     for message in confluent.read_all(bootstrap, topic, 1):
         headers: dict[str, Any] = dict(message.headers() or ())
         path, number, count = checked_place(headers[PATH_HEADER].decode(), headers[PART_HEADER].decode())
         assert message.key() == b"sluice-1"
-        put_part(landed, path, number, message.value() or b"")
+        parts.put(path, number, message.value() or b"")
         if path.startswith("manifests") and number == count - 1:
             manifests += 1
-            assemble(landed, path, count)
+            assemble(landed, path, {path: count}, parts)
     return manifests
 
 

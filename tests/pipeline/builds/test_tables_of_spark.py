@@ -1,9 +1,11 @@
 """What Spark needs to write Iceberg and Delta tables is named when it is missing. `make platform` has the tests that write."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from pipeline.commands.execution.catalog import CatalogChoice
 from pipeline.commands.execution.sinks import DELTA, ICEBERG, Sink
@@ -12,6 +14,9 @@ from pipeline.spark.builds.formats import DELTA_JARS, ICEBERG_JARS
 from pipeline.spark.builds.store import missing_jar
 from pipeline.spark.rollup.placement import in_tasks
 from pipeline.spark.rollup.shares import FILES_AT_ONCE_MAX, spread_by_table
+from sluice_cli.meter import meter
+from tests.pipeline.support.first_hour import two_hours
+from tests.support.metering.object_store import ENVIRONMENT
 
 
 def test_a_session_without_the_jar_of_delta(spark: Any, tmp_path: Path) -> None:
@@ -57,3 +62,13 @@ def test_each_table_has_the_first_tasks() -> None:
     found = spread_by_table([("usage_day", "date=1"), *hours])
     assert found["usage_day", "date=1"] == found[hours[0]] == found[hours[-1]] == 0
     assert {found[hour] for hour in hours} == set(range(FILES_AT_ONCE_MAX))
+
+
+def test_a_url_is_opened_by_spark_alone(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A roll-up on Spark asks Hadoop for the URL of its tables. Pyarrow, which finds no server here, is not asked."""
+    monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": "http://127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    arguments = ["rollup", "--engine", "spark", "--in", str(two_hours(tmp_path / "in")), "--sink", "delta", "--out", "s3a://bucket/gold"]
+    done = CliRunner().invoke(meter, arguments)
+    assert (done.exit_code, "s3a://bucket/gold: Spark has no jar for s3a:; add --conf" in done.output) == (2, True), done.output

@@ -1,5 +1,6 @@
-"""The roll-up that tests of the tables begin with."""
+"""The roll-up that tests of the tables begin with, and a file system that only Hadoop knows."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tenants import read_tenants
 from tests.pipeline.support.first_hour import PRICES, TENANTS, FirstHour, manifests, two_hours
+
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +34,11 @@ def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour
 def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
     """A copy of the shared roll-up."""
     return rolled_up.copy(tmp_path)
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> str:
+    """The URL of the temporary folder, which only Hadoop knows. Hadoop keeps a mount, so each test has its own."""
+    name = f"store-{next(_NUMBERS)}"
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
+    return f"viewfs://{name}/lake"

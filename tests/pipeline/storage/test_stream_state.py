@@ -1,14 +1,16 @@
 """The state of a stream of a directory, on a local disk and in an S3 server: a batch reads only what is new."""
 
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from metering_format.manifest import Manifest, manifest_text
+from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.manifest import FoundManifest, read_found, read_manifest
+from pipeline.manifest import FoundManifest, RunKey, read_found, read_manifest
 from pipeline.storage.paths import AnyPath, StorePath, path_of
 from pipeline.stream import ledger
 from pipeline.stream.checkpoint import begin_query, planned_of, put_planned, query_of
@@ -147,6 +149,39 @@ def test_a_file_set_that_lands_later_can_affect_one_before(source: Path) -> None
     assert (paths_of(there)[1] in history, numbers(history.present(there))) == (False, [0, 10])
     assert numbers(history.add(2, there.read(paths_of(there)[1:2]))) == [5]
     assert history.losses([key], {}) == {key: []}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_losses_of_a_run_are_those_of_all_its_file_sets(source: Path, order: tuple[int, ...]) -> None:
+    """Losses are compared with the file sets that came since, and are those of all file sets, in whatever order these come."""
+    rewrite(at(source, 1), dropped_decisions=2)
+    rewrite(at(source, 2), truncated=True)
+    history, there = history_of(source)
+    for batch_id, number in enumerate(order):
+        fresh = history.add(batch_id, there.read(paths_of(there)[number : number + 1]))
+        history.look_ahead(fresh, there, {Path(path).stem: path for path in paths_of(there) if path not in history})
+        key, landed = (fresh[0].proxy_id, fresh[0].run_id), history.present(there)
+        for removed in ({}, {key: 4}):
+            assert history.losses([key], removed)[key] == completeness_of({key: landed}, removed).incomplete
+
+
+def test_losses_read_nothing_of_the_earlier_file_sets(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file set is compared with the one before it, and not the whole run once more."""
+    history, there = history_of(source, 0, 1, 2)
+    compared: list[list[int]] = []
+
+    def comparing(runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> Completeness:
+        compared.extend(numbers(manifests) for manifests in runs.values())
+        return completeness_of(runs, removed)
+
+    monkeypatch.setattr("pipeline.stream.history.completeness_of", comparing)
+    key = (history.present(there)[0].proxy_id, history.present(there)[0].run_id)
+    history.losses([key], {})
+    assert [0, 5, 10] in compared
+    compared.clear()
+    history.add(3, there.read(paths_of(there)[3:]))
+    assert history.losses([key], {}) == {key: []}
+    assert compared == [[10], [10, 15], [0]]
 
 
 def test_a_manifest_in_two_places_lands_once(source: Path) -> None:

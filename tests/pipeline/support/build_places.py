@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ class IcebergPlace:
 
     changes = ((SqlCatalog, "create_namespace"), (SqlCatalog, "create_table"), (SqlCatalog, "commit_table"))
 
-    def __init__(self, folder: Path) -> None:
-        self._catalog = FolderCatalog(folder)
+    def __init__(self, folder: Path, elsewhere: Mapping[str, str] | None = None) -> None:
+        self._catalog = FolderCatalog(folder, elsewhere or {})
         self._database = folder / "catalog.db"
         self.options = ["--sink", "iceberg", *self._catalog.options]
 

@@ -1,7 +1,7 @@
 """A catalog of Iceberg tables in a folder, as the options of commands and as pyiceberg opens it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,20 @@ from sluice_cli.meter import meter
 
 @dataclass(frozen=True)
 class FolderCatalog:
-    """A catalog in SQLite, whose tables are in the same folder."""
+    """A catalog in SQLite, whose tables are in the same folder.
+
+    Attributes:
+        elsewhere: properties of tables that are not there.
+    """
 
     folder: Path
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     name = "lake"
 
     @property
     def properties(self) -> dict[str, str]:
-        return {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/warehouse"}
+        here = {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/warehouse"}
+        return here | self.elsewhere
 
     @property
     def options(self) -> list[str]:

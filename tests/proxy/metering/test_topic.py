@@ -9,7 +9,7 @@ import pytest
 
 from metering_format.places import PART_HEADER, PATH_HEADER, SEGMENTS
 from pipeline.manifest import find_manifests, problems_of
-from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.chunks import PARTS, Parts, assemble, checked_place
 from proxy.meter.usage import PRODUCE, Place
 from proxy.metering.facts.names import Names
 from proxy.metering.facts.usage_facts import usage_facts
@@ -84,11 +84,12 @@ def marks(directory: Path) -> list[Path]:
 
 
 def landed(broker: type[Broker], directory: Path) -> Path:
+    parts = Parts(directory / PARTS)
     for path, part, value in broker.sent:
         place, number, count = checked_place(path, part)
-        put_part(directory, place, number, value)
+        parts.put(place, number, value)
         if path.startswith("manifests") and number == count - 1:
-            assemble(directory, place, count)
+            assemble(directory, place, {place: count}, parts)
     return directory
 
 

@@ -1,5 +1,7 @@
 """The proxies of the members of a fleet in one process, on one clock: each has one worker, and a hub with the messages of the product."""
 
+from collections.abc import Callable
+from random import Random
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,17 +16,25 @@ from tests.support.memory.worker_proxies import publish_on_time
 PUBLISH_MS = 50
 LAG_MS = 10
 """Time of a message through the bus."""
-AGE_MS = LAG_MS + PUBLISH_MS // 2 + 5
+WAIT_MS = PUBLISH_MS // 2 + 5
+"""What the hub adds to the time through the bus for D: the time that usage waits for its worker and for the next message on average."""
+AGE_MS = LAG_MS + WAIT_MS
 
 
 class ProxyMember(FleetMember):
-    """A member whose worker is a proxy."""
+    """A member whose worker is a proxy.
 
-    def __init__(self, number: int, loop: ManualLoop, burst_ms: int | None, settings: dict[str, Any]) -> None:
-        self.name, self.keys, self.lag_ms = f"edge-{number}", KEYS, AGE_MS
+    Attributes:
+        arrival_ms: when its last message arrives at all members.
+        bus_ms: average time of its messages through the bus, as the hub measures it.
+    """
+
+    def __init__(self, number: int, loop: ManualLoop, bus_ms: float, burst_ms: int | None, settings: dict[str, Any]) -> None:
+        self.name, self.keys, self.bus_ms, self.lag_ms = f"edge-{number}", KEYS, bus_ms, round(bus_ms + WAIT_MS)
         self.segment, self.workers = new_segment(1, has_fleet=True), []
         self.assumes_silence, self.is_cut_off = True, False
         self.clock = Clock(0, 0)
+        self.arrival_ms = 0
         usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
         publish_on_time(usage, loop)
         factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
@@ -32,19 +42,39 @@ class ProxyMember(FleetMember):
         self.proxy.scopes.learn(1, BROKER)  # a fleet shares the usage of a broker whose node id is known
         self.start_hub(loop.now_ms)
 
+    def returned(self, took_ms: float) -> None:
+        """An own message has come back."""
+        self.bus_ms += (took_ms - self.bus_ms) / 8
+        self.lag_ms = round(self.bus_ms + WAIT_MS)
+
 
 class FleetProxies:
     """Members with a proxy each; connections go to them in turn, or to one of them.
 
     Args:
         burst_ms: burst of all groups, which are paced; None: they have windows.
+        bus: returns the time of a message through the bus, in ms.
+        random: for the times at which members publish; None: at one time.
     """
 
-    def __init__(self, members: int, *, burst_ms: int | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        members: int,
+        *,
+        burst_ms: int | None = None,
+        bus: Callable[[], float] = lambda: LAG_MS,
+        random: Random | None = None,
+        **settings: Any,
+    ) -> None:
         self.loop = ManualLoop()
-        self.members = [ProxyMember(number, self.loop, burst_ms, settings) for number in range(members)]
+        self.members = [ProxyMember(number, self.loop, bus(), burst_ms, settings) for number in range(members)]
+        self._bus = bus
         self._connected = 0
-        self._publish()
+        for member in self.members:
+            if random is None:
+                self._publish(member)
+            else:
+                self.loop.call_later(random.randrange(PUBLISH_MS) / 1_000, self._publish, member)
 
     def connect(self, member: int | None = None) -> Peer:
         """Return a new connection to a member, or to the next one."""
@@ -60,14 +90,16 @@ class FleetProxies:
         """Advance the time at all members; deadlines on the way fire."""
         self.loop.run_until(self.loop.now_ms + ms)
 
-    def _publish(self) -> None:
-        """Let all members publish, and again after `PUBLISH_MS`; messages arrive after `LAG_MS`."""
-        for member in self.members:
-            for data in member.publish(self.loop.now_ms):
-                self.loop.call_later(LAG_MS / 1_000, lambda sender=member, data=data: self._deliver(sender, data))
-        self.loop.call_later(PUBLISH_MS / 1_000, self._publish)
+    def _publish(self, member: ProxyMember) -> None:
+        """Let a member publish, and again after `PUBLISH_MS`; its messages arrive later, in their order."""
+        now_ms = self.loop.now_ms
+        for data in member.publish(now_ms):
+            member.arrival_ms = max(member.arrival_ms, now_ms + round(self._bus()))
+            self.loop.call_later((member.arrival_ms - now_ms) / 1_000, self._deliver, member, data, now_ms)
+        self.loop.call_later(PUBLISH_MS / 1_000, self._publish, member)
 
-    def _deliver(self, sender: ProxyMember, data: bytes) -> None:
+    def _deliver(self, sender: ProxyMember, data: bytes, sent_ms: int) -> None:
+        sender.returned(self.loop.now_ms - sent_ms)
         for member in self.members:
             if member is not sender:
                 member.receive(data, self.loop.now_ms)

@@ -1,6 +1,6 @@
 """Consumers of one group that always fetch more, before a broker that always has more records, on the fixture's clock."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
@@ -16,12 +16,14 @@ MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl",
 
 @dataclass
 class Fetcher:
-    """One connection with one fetch at a time."""
+    """One connection with one fetch at a time, the next one `pause_ms` after the answer."""
 
     peer: Peer
     asked: int = 0
     asked_ms: int = 0
     passed_bytes: int = 0
+    pause_ms: int = 0
+    ready_ms: int = 0
 
 
 class FetchLoad:
@@ -33,6 +35,8 @@ class FetchLoad:
         asks_bytes: `max_bytes` of every fetch.
         batch_bytes: the smallest answer of the broker, even above `asks_bytes`.
         takes_ms: the broker's time for a fetch.
+        step_ms: 0: as `takes_ms`.
+        broker: returns the broker's time in ms and the size of its answer to a fetch of so many bytes; None: as the other arguments say.
     """
 
     def __init__(
@@ -43,20 +47,22 @@ class FetchLoad:
         *,
         batch_bytes: int = 0,
         takes_ms: int = 5,
+        step_ms: int = 0,
+        broker: Callable[[int], tuple[int, int]] | None = None,
     ) -> None:
         self._proxy = proxy
         self._asks_bytes = asks_bytes
-        self._batch_bytes = batch_bytes
-        self._takes_ms = takes_ms
+        self._step_ms = step_ms or takes_ms
+        self._broker = broker or (lambda max_bytes: (takes_ms, max(max_bytes, batch_bytes)))
         self._at_broker: list[tuple[int, Fetcher, int]] = []
         self.fetchers = [Fetcher(proxy.connect()) for _ in range(connections)]
         self.passed_bytes = 0
         self.answers = 0
         self.waits_ms: list[int] = []  # from when a fetch is sent until it reaches the broker
 
-    def add(self, peers: Sequence[Peer]) -> None:
+    def add(self, peers: Sequence[Peer], pause_ms: int = 0) -> None:
         """Let these connections fetch, too."""
-        self.fetchers += map(Fetcher, peers)
+        self.fetchers += [Fetcher(peer, pause_ms=pause_ms) for peer in peers]
 
     def run(self, seconds: float) -> None:
         """Let them fetch for this long."""
@@ -65,13 +71,18 @@ class FetchLoad:
             for fetcher in self.fetchers:
                 self._move(fetcher)
             self._answer()
-            self._proxy.wait(self._takes_ms)
+            self._proxy.wait(self._step_ms)
 
     def close(self, fetcher: Fetcher) -> None:
         """Close one of the connections."""
         fetcher.peer.connection.close(CloseReason.CLIENT_CLOSED)
         self.fetchers.remove(fetcher)
         self._at_broker = [one for one in self._at_broker if one[1] is not fetcher]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a fetch is at the broker."""
+        return bool(self._at_broker)
 
     @property
     def oldest_ms(self) -> int:
@@ -87,14 +98,16 @@ class FetchLoad:
         if peer.client.written and peer.delivered():  # most of the time nothing was
             self.answers += 1
             fetcher.asked = 0
-        if not fetcher.asked:
+            fetcher.ready_ms = self._proxy.now_ms + fetcher.pause_ms
+        if not fetcher.asked and self._proxy.now_ms >= fetcher.ready_ms:
             fetcher.asked, fetcher.asked_ms = self.answers + 1, self._proxy.now_ms
             peer.client.arrive(fetch(fetcher.asked, version=FETCH_VERSION, max_bytes=self._asks_bytes))
         if peer.broker.written:
             request = peer.broker.take()
             self.waits_ms.append(self._proxy.now_ms - fetcher.asked_ms)
             max_bytes = int.from_bytes(request[MAX_BYTES_AT : MAX_BYTES_AT + 4], "big")
-            self._at_broker.append((self._proxy.now_ms + self._takes_ms, fetcher, max(max_bytes, self._batch_bytes)))
+            takes_ms, size_bytes = self._broker(max_bytes)
+            self._at_broker.append((self._proxy.now_ms + takes_ms, fetcher, size_bytes))
 
     def _answer(self) -> None:
         now_ms = self._proxy.now_ms

@@ -19,19 +19,29 @@ JARS = {
         "software.amazon.awssdk:bundle:2.35.4",
         "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
     ),
+    "s3a-4.0": ("org.apache.hadoop:hadoop-aws:3.4.1", "software.amazon.awssdk:bundle:2.24.6"),
 }
-"""Coordinates by name. Those of `s3a` are for the Spark of this project and 690 MB, the others for Spark 4.0.1."""
+"""Coordinates by name. Those of `s3a` are for the Spark of this project and 690 MB, the others for Spark 4.0.1; `s3a-4.0` has 560 MB."""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HOME = BUILD / "jars"
 
 
-def jars(name: str) -> str:
+def jars(*names: str) -> str:
     """Return the paths of the jars, with commas between them, as `spark.jars` has them.
 
     Args:
-        name: a key of `JARS`.
+        names: keys of `JARS`.
     """
-    return ",".join(str(_jar(artifact)) for artifact in JARS[name])
+    return ",".join(str(_jar(artifact)) for name in names for artifact in JARS[name])
+
+
+def s3a_settings(endpoint: str) -> dict[str, str]:
+    """Return the settings of Spark for a server at a URL that is no URL of Amazon."""
+    return {
+        "spark.hadoop.fs.s3a.endpoint": endpoint,
+        "spark.hadoop.fs.s3a.endpoint.region": "eu-west-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
 
 
 def _jar(artifact: str) -> Path:

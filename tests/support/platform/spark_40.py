@@ -49,17 +49,20 @@ def script_on_spark(tables: str, script: str, *arguments: object, lines: object 
     return done.stdout.splitlines()[-1]
 
 
-def sluice_command(tables: str, folder: Path, *arguments: object) -> list[str]:
+def sluice_command(tables: str, folder: Path, *arguments: object, store: dict[str, str] | None = None) -> list[str]:
     """Return a command of `sluice meter` on two cores.
 
     Args:
         tables: a key of `JARS`; empty: no jar.
         folder: has the catalog `lake` of Iceberg tables, or gets it.
         arguments: of the command.
+        store: settings of Spark for an object store; None: it gets no jar for one.
     """
-    settings = {"spark.jars": jars(tables)} if tables else {}
+    names = (*([tables] if tables else []), *([] if store is None else ["s3a-4.0"]))
+    settings = {"spark.jars": jars(*names)} if names else {}
     if tables == "iceberg":
         settings |= {key: value for key, value in spark_statements.with_iceberg(str(folder)).items() if ".catalog." in key}
+    settings |= store or {}
     conf = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     return [str(Path(sys.executable).with_name("sluice")), "meter", *map(str, arguments), "--master", "local[2]", *conf]
 
@@ -86,9 +89,10 @@ def killed_on_spark(command: list[str], number: int) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a command or test of Sluice."""
+    """Return the environment of a command or test of Sluice. Credentials of a store are in the settings of Spark."""
     (packages,) = (_python().parents[1] / "lib").glob("python3*/site-packages")
-    return os.environ | {"PYTHONPATH": f"{packages}:{ROOT}", "SPARK_DRIVER_MEMORY": "1g"}
+    given = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return given | {"PYTHONPATH": f"{packages}:{ROOT}", "SPARK_DRIVER_MEMORY": "1g"}
 
 
 def _python() -> Path:

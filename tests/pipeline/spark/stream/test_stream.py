@@ -17,7 +17,7 @@ from pipeline.report.stream_page import draw_stream
 from pipeline.spark.stream.kafka_source import KAFKA, source_of
 from pipeline.spark.stream.stream import Stream
 from pipeline.spark.stream.topic_source import NAME, limited
-from pipeline.stream.chunks import assemble, checked_place, put_part
+from pipeline.stream.chunks import PARTS, Parts, assemble, checked_place
 from pipeline.stream.settings import StreamSettings
 from pipeline.validation.local import validate
 from proxy.metering.topic import parts_of
@@ -172,8 +172,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
     [
         ("absent", "c", "o", 2, "no such directory"),
         ("empty", "c", "o", 3, "contains no manifest"),
-        ("kafka://127.0.0.1:1/topic", "s3a://bucket/c", "o", 2, "--checkpoint s3a://bucket/c: a topic needs a path of this machine"),
-        ("kafka://127.0.0.1:1/topic", "c", "s3a://bucket/o", 2, "--out s3a://bucket/o: a topic needs a path of this machine"),
+        ("kafka://127.0.0.1:1/topic", "s3a://bucket/c", "s3a://bucket/o", 2, "no broker answers there"),
         ("kafka://127.0.0.1:9092", "c", "o", 2, "kafka://HOST:PORT/TOPIC"),
         ("kafka://127.0.0.1:1,localhost/topic", "c", "o", 2, "no broker answers there"),
         ("run", "a-file", "o", 2, "a-file"),
@@ -266,16 +265,21 @@ def test_parts_make_the_file_again(tmp_path: Path) -> None:
     """A file in parts, each received twice, is assembled; with a part missing it is refused."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     for path, part, value in (*messages_of(source), *messages_of(source)):
-        put_part(tmp_path / "landed", *checked_place(path, part)[:2], value)
+        parts_in(tmp_path / "landed").put(*checked_place(path, part)[:2], value)
     manifest = str(next((source / "manifests").rglob("*.json")).relative_to(source))
-    assemble(tmp_path / "landed", manifest, 1)
+    assemble(tmp_path / "landed", manifest, {manifest: 1}, parts_in(tmp_path / "landed"))
+    assert not (tmp_path / "landed" / PARTS).exists()
     assert validate(tmp_path / "landed").as_dict(9) == validate(source).as_dict(9)
     for path, part, value in messages_of(source):
         if not path.startswith("samples"):
-            put_part(tmp_path / "lost", *checked_place(path, part)[:2], value)
+            parts_in(tmp_path / "lost").put(*checked_place(path, part)[:2], value)
     with pytest.raises(IncompleteError, match="arrived incomplete"):
-        assemble(tmp_path / "lost", manifest, 1)
+        assemble(tmp_path / "lost", manifest, {manifest: 1}, parts_in(tmp_path / "lost"))
     assert not (tmp_path / "lost" / manifest).exists()
+
+
+def parts_in(landed: Path) -> Parts:
+    return Parts(landed / PARTS)
 
 
 @pytest.mark.parametrize(

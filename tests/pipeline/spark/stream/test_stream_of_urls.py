@@ -1,6 +1,5 @@
 """`stream` with source, checkpoint and output on another file system of Hadoop."""
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,6 @@ from tests.pipeline.spark.stream.test_stream import hide_last, landed
 from tests.pipeline.spark.stream.test_stream_agrees import with_another_amount
 from tests.pipeline.validation.test_validation import batches, sensors
 from tests.support.metering.metering_directory import write_directory
-
-_NUMBERS = itertools.count()
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> str:
-    """The URL of the temporary folder, which only Hadoop knows. Hadoop keeps a mount, so each test has its own."""
-    name = f"store-{next(_NUMBERS)}"
-    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./lake", tmp_path.as_uri())
-    return f"viewfs://{name}/lake"
 
 
 @pytest.fixture
@@ -92,8 +81,9 @@ def names(paths: Sequence[str]) -> list[str]:
     return sorted(path.rpartition("/")[2] for path in paths)
 
 
-def test_a_file_on_a_file_system_of_hadoop(spark: Any, lake: str) -> None:
-    """A file is written whole, replaced, read, listed and removed; one that is not there is no error."""
+def test_a_file_on_a_file_system_of_hadoop(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is written whole, in pieces, replaced, read, listed and removed; one that is not there is no error."""
+    monkeypatch.setattr("pipeline.spark.hadoop_files._PIECE_BYTES", 2)
     place = hadoop_path(spark, f"{lake}/files")
     assert (place.sizes(), (place / "a").read_now()) == ({}, None)
     for content in (b"one", b"three"):

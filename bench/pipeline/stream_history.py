@@ -1,0 +1,175 @@
+"""`sluice meter stream` after many batches: what a call costs when it starts, what each batch costs the driver, and a call as a command."""
+
+import hashlib
+import itertools
+import json
+import multiprocessing
+import resource
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import msgspec
+
+from bench.metering.trace import START_MS, Shape, decide, write
+from bench.pipeline.measured_command import measured_command
+from metering_format.manifest import Manifest, manifest_text
+from metering_format.places import file_set_name
+from pipeline.manifest import FoundManifest, find_manifests
+from pipeline.spark.stream.folder_output import FolderOutput
+from pipeline.stream import ledger
+from pipeline.stream.checkpoint import begin_query, put_planned
+from pipeline.stream.history import History
+from pipeline.stream.judged import Judged, judged_files
+from pipeline.stream.listing import Listing
+from pipeline.stream.result import Written
+from pipeline.validation.file_set_verdict import FileSetVerdict
+
+HISTORIES = (100, 10_000, 100_000)
+FILE_SETS_OF_RUN = 2_016
+"""A week, with a file set for each five minutes."""
+FILE_SET_MS, HOUR_MS = 300_000, 3_600_000
+BATCHES = 200
+"""Number of batches that are timed."""
+NEW = Shape(3_000, groups=6, seconds=60, file_set_seconds=60)
+"""The file set that the command finds."""
+HEADER = (
+    "| batches before | markers | files | start, s (CPU) | MiB at most | each batch, ms (CPU) | longest | `stream --once`, s | s (CPU) |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+class Arm(NamedTuple):
+    """A history in one form.
+
+    Attributes:
+        files: number of files with markers.
+        seconds: processor time in which a call reads what has landed.
+        mib_max: the largest memory of its process, without a JVM.
+        batch_ms, batch_ms_max: processor time of the driver for a batch with one file set, without Spark's: mean and maximum.
+        command_seconds, command_cpu_seconds: of the whole command with one new file set; None: not run.
+    """
+
+    history: int
+    form: str
+    files: int
+    seconds: float
+    mib_max: int
+    batch_ms: float
+    batch_ms_max: float
+    command_seconds: float | None = None
+    command_cpu_seconds: float | None = None
+
+    def line(self) -> str:
+        """Return the row of the table."""
+        command = " | ".join("" if one is None else f"{one:.1f}" for one in (self.command_seconds, self.command_cpu_seconds))
+        times = f"{self.seconds:.2f} | {self.mib_max:,} | {self.batch_ms:.1f} | {self.batch_ms_max:.1f}"
+        return f"| {self.history:,} | {self.form} | {self.files:,} | {times} | {command} |"
+
+
+def measured_histories(folder: Path) -> Iterator[Arm]:
+    """Measure each history with a file for each batch, as an earlier version left it, and merged.
+
+    Raises:
+        RuntimeError: the command does not land its file set, or is not clean.
+    """
+    template = find_manifests(write(folder / "template", NEW, decide(NEW)))[0]
+    for number in HISTORIES:
+        root = folder / f"after-{number}"
+        _write_history(root, template, number)
+        yield _in_its_process(root, number, "a file each")
+        arm = _in_its_process(root, number + BATCHES, "merged")
+        write(root / "in", NEW, decide(NEW))
+        where = ["--from", str(root / "in"), "--checkpoint", str(root / "checkpoint"), "--out", str(root / "out"), "--once"]
+        done = measured_command(["meter", "stream", *where, "--format", "json"], folder / "stream.json")
+        result = json.loads(done.output)
+        if (result["verdict"], result["file_sets"], result["file_sets_in_all"]) != ("exact", 1, number + 2 * BATCHES + 1):
+            raise RuntimeError(f"the stream did not land one file set: {result}")
+        yield arm._replace(command_seconds=done.seconds, command_cpu_seconds=done.cpu_seconds)
+
+
+def _write_history(root: Path, template: Manifest, number: int) -> None:
+    """Write manifests, markers and verdicts of batches with one file set each. Retention has removed their files."""
+    out = root / "out"
+    ledger.claim(out, begin_query(root / "checkpoint", ledger.name_of(out)))
+    for folder in (ledger.BATCHES, "_judged"):
+        (out / folder).mkdir()
+    for batch_id, manifest in zip(range(number), _manifests(template), strict=False):
+        found = _put_manifest(root / "in", manifest)
+        marker = ledger.Marker({found.path: found.sha256}, {"verdicts": 1}, 0, [], [manifest])
+        ledger.marker_files(out).path(batch_id).write_bytes(msgspec.json.encode(marker))
+        judged_files(out).path(batch_id).write_bytes(msgspec.json.encode([_judged(manifest)]))
+
+
+def _manifests(template: Manifest) -> Iterator[Manifest]:
+    """Yield the file sets of runs of a week each, before the one of the command."""
+    decisions = template.last_seq + 1
+    for number in itertools.count():
+        run, position = divmod(number, FILE_SETS_OF_RUN)
+        run_id, first_seq, ts_ms = f"20250101T000000Z-{run:08x}", position * decisions, START_MS + number * FILE_SET_MS
+        previous = file_set_name(run_id, first_seq - decisions) if position else None
+        place = f"{number // (HOUR_MS // FILE_SET_MS):08d}/{file_set_name(run_id, first_seq)}"
+        yield msgspec.structs.replace(
+            template,
+            run_id=run_id,
+            previous=previous,
+            first_seq=first_seq,
+            last_seq=first_seq + decisions - 1,
+            first_ts_ms=ts_ms,
+            last_ts_ms=ts_ms + FILE_SET_MS - 1,
+            final=position == FILE_SETS_OF_RUN - 1,
+            files=tuple(msgspec.structs.replace(one, path=f"{one.table}/{place}.parquet") for one in template.files),
+        )
+
+
+def _put_manifest(source: Path, manifest: Manifest) -> FoundManifest:
+    text = manifest_text(manifest)
+    path = "manifests/" + manifest.files[0].path.split("/", 1)[1].replace(".parquet", ".json")
+    (source / path).parent.mkdir(parents=True, exist_ok=True)
+    (source / path).write_bytes(text)
+    return FoundManifest(path, manifest, hashlib.sha256(text).hexdigest(), len(text))
+
+
+def _judged(manifest: Manifest) -> Judged:
+    return Judged(manifest, FileSetVerdict(manifest.file_set, manifest.last_seq + 1 - manifest.first_seq, counts=manifest.counts))
+
+
+def _in_its_process(root: Path, number: int, form: str) -> Arm:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measured, root, number, form).result()
+
+
+def _measured(root: Path, number: int, form: str) -> Arm:
+    """Read a history, and land batches after it as `Batches` does, without what Spark does."""
+    files = len(list((root / "out" / ledger.BATCHES).iterdir()))
+    began = time.process_time()
+    output, listing = FolderOutput(None, root / "out"), Listing(root / "in")
+    output.check(root / "checkpoint")
+    there = listing.now()
+    history = History(there, output.landed())
+    seconds = time.process_time() - began
+    times = []
+    template = next(iter(output.landed()[0].values()))
+    assert template is not None
+    for batch_id, manifest in zip(range(number, number + BATCHES), itertools.islice(_manifests(template), number, None), strict=False):
+        _put_manifest(root / "in", manifest)
+        began = time.process_time()
+        _land(batch_id, root, history, listing, output)
+        times.append(1_000 * (time.process_time() - began))
+    mib_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024
+    return Arm(number, form, files, seconds, mib_max, fmean(times), max(times))
+
+
+def _land(batch_id: int, root: Path, history: History, listing: Listing, output: FolderOutput) -> None:
+    there = listing.now()
+    [path] = sorted(path for path in there.sizes if path not in history)
+    found = there.read([path])
+    put_planned(root / "checkpoint", batch_id, [path])
+    fresh = history.add(batch_id, found)
+    history.look_ahead(fresh, there, {Path(path).stem: path})
+    history.works(fresh, there)
+    output.publish(batch_id, found, Written(1), [_judged(one) for one in fresh])
+    history.losses({(one.proxy_id, one.run_id) for one in fresh}, {})
