@@ -249,9 +249,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--file-sets", type=int, default=3_000, help="number of file sets in the part `small`")
     parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
+    parser.add_argument("--out", type=Path, help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
+    options.out = options.out or ROOT / "bench" / "results" / ("validation" if options.only in ("proof", "paced") else "pipeline")
     options.events = options.events or (EVENTS_MANY if options.only == "hundred-million" else EVENTS)
     return options
 
