@@ -178,7 +178,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--shares", action="store_true", help="with --real: shares of members of a group")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "paced")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     if options.seconds <= 10:
