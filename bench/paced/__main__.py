@@ -28,7 +28,7 @@ from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.handler_time import CHOSEN as CHOSEN_TIME
 from bench.paced.handler_time import handler_times
 from bench.paced.levels import level_shares
-from bench.paced.loads import BOUND, flow, members
+from bench.paced.loads import BOUND, are_due, flow, members
 from bench.paced.processes import process_flow, process_shares
 from bench.paced.real import Way, process_lines, real_lines
 from bench.paced.real_shares import share_lines
@@ -36,8 +36,6 @@ from bench.paced.real_time import PERCENT, time_lines
 from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
-SHARE_GOAL = 0.05
-"""Largest difference of a member from its part, relative to that part."""
 
 
 def main() -> int:
@@ -126,7 +124,7 @@ def _level_lines(seconds: int) -> Iterator[str]:
 
 
 def _is_even(found: Sequence[float], parts: Sequence[float]) -> str:
-    return "ok" if all(abs(share - part) <= SHARE_GOAL * part for share, part in zip(found, parts, strict=True)) else "miss"
+    return "ok" if are_due(found, parts) else "miss"
 
 
 def _fetch_lines(seconds: int) -> Iterator[str]:
@@ -181,6 +179,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "paced")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
+    if options.shares and (options.members or not options.real):
+        parser.error("--shares needs --real, and goes with --workers only: a fleet has no weights")
     if options.seconds <= 10:
         parser.error("--seconds has to be above 10, since figures begin at second 10")
     return options

@@ -23,6 +23,8 @@ BOUND: Final = 2e6
 BURST_NS: Final = SECOND_NS
 CONNECTIONS: Final = (1, 16, 64, 256)
 SIZES: Final = (16_000, 100_000, 1_000_000)
+SHARE_GOAL: Final = 0.05
+"""Largest difference of a member from its part, relative to that part."""
 QUEUED_S_MAX: Final = 32
 """Loads with more seconds of the bound in one round of all connections are left out: real clients give up after 30 s."""
 
@@ -104,3 +106,8 @@ def member_shares(load: MemberLoad, order: str, burst_ns: int, seconds: int) -> 
     ]
     admission = ORDERS[order](burst_ns, [one.weight for one in load.clients])
     return shares(run(admission, connections, seconds), BOUND, seconds, len(load.clients))
+
+
+def are_due(found: Sequence[float], parts: Sequence[float]) -> bool:
+    """Whether each member has the part that is due to it, within `SHARE_GOAL`."""
+    return all(abs(share - part) <= SHARE_GOAL * part for share, part in zip(found, parts, strict=True))

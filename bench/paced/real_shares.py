@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from bench.harness.arms import Arm, start_sluice
 from bench.harness.engine import Engine
 from bench.harness.raw_client import Passed, Place, saturate
+from bench.paced.loads import are_due
 from bench.paced.real import BOUND, STEADY_S, Way
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
@@ -21,8 +22,6 @@ from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import create_topic
 
 TOPIC: Final = "paced-shares"
-SHARE_GOAL: Final = 0.05
-"""Largest difference of a member from its part, relative to that part."""
 SUM_GOAL: Final = 0.98
 """Least that all members of a row get, over the bound."""
 
@@ -128,7 +127,7 @@ async def _passed(arm: Arm, seconds: int, rows: Sequence[Row]) -> list[list[Pass
 
 def _line(row: Row, way: Way, passed: Sequence[Passed], seconds: int) -> str:
     shares = [one.rate(STEADY_S, seconds) / BOUND for one in passed]
-    is_due = all(abs(share / sum(shares) - part) <= SHARE_GOAL * part for share, part in zip(shares, row.parts, strict=True))
+    is_due = are_due([share / sum(shares) for share in shares], row.parts)
     goal = "ok" if is_due and sum(shares) >= SUM_GOAL else "miss"
     due, got = (", ".join(f"{part:.3f}" for part in parts) for parts in (row.parts, shares))
     return f"| {row.name} | {way.name} | {due} | {got} | {sum(shares):.3f} | {sum(one.disconnects for one in passed)} | {goal} |"

@@ -354,8 +354,9 @@ class Supervisor:
         listeners = self.control.client_listeners
         listeners.suspend()
         await self.control.release()
-        met = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
-        brokers = KnownBrokers(met, [(one.route, one.node_id, one.host, one.port) for one in self.pool.announcements.reached])
+        brokers = KnownBrokers(
+            self._routes.addresses, [(one.route, one.node_id, one.host, one.port) for one in self.pool.announcements.reached]
+        )
         ports = listeners.ports() + [Port(ADMIN_PORT, str(self.config.admin.address), sock) for sock in self.control.admin_sockets]
         return [*parts_of(ports, brokers, self._buckets.states()), *self._connections.hand_over(now_ms())]
 

@@ -241,8 +241,7 @@ class Worker:
         return all(node_id in listener.ports or listener.names is not None for listener in own)
 
     def _known_brokers(self) -> KnownBrokers:
-        met = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
-        return KnownBrokers(met, list(self.data_path.scopes.reached))
+        return KnownBrokers(self._routes.addresses, list(self.data_path.scopes.reached))
 
     def _send_broker(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
         self._send(messages.BrokerAddress(route.number, node_id, *address))

@@ -56,6 +56,11 @@ class Routes:
     def __iter__(self) -> Iterator[Route]:
         return iter(self._all)
 
+    @property
+    def addresses(self) -> list[tuple[int, int, str, int]]:
+        """The known addresses of brokers: number of the route, node id, host and port."""
+        return [(route.number, node_id, *address) for route in self._all for node_id, address in route.book.upstream.items()]
+
     def of(self, listener: str) -> Route:
         """Return the route of a listener's clients."""
         return self._of_listener[listener]
