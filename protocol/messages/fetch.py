@@ -82,8 +82,10 @@ class FetchWalker:
     """
 
     __slots__ = (
+        "_api_index",
         "_found_at",
         "_frame_bytes",
+        "_is_plain",
         "_position",
         "_remaining",
         "_shift",
@@ -97,7 +99,9 @@ class FetchWalker:
 
     def __init__(self, api: ApiVersion, frame_bytes: int) -> None:
         """`frame_bytes` is the whole frame with its length field; `api` is a flexible version of Fetch or ShareFetch."""
+        self._api_index = api.index
         self._frame_bytes = frame_bytes
+        self._is_plain = False  # `pass_plain` has followed the beginning
         self._position = 0
         self._stack: list[tuple[tuple[_Step, ...], int, int]] = []
         self._steps = _PROGRAMS[api.index]
@@ -132,6 +136,31 @@ class FetchWalker:
         self.tail_at = self._found_at
         return max(self.tail_at - position, 0)
 
+    def pass_plain(self, data: Buffer) -> bool:
+        """Follow a piece of a Fetch v16+ with one partition and no tagged fields, as nearly all long ones are, in one step.
+
+        Such a piece is the beginning of the frame up to somewhere in the records, or all that follows the records.
+
+        Returns:
+            Whether it is one, and passes unchanged; False: nothing was done.
+        """
+        if self._position:
+            if not self._is_plain or self._skip or data != _EMPTY_TAG_SECTIONS:
+                return False
+            self._position = self._frame_bytes
+            self._found_at = self.tail_at = self._frame_bytes - 1
+            return True
+        state = _IN_RECORDS.get(self._api_index)
+        left = 0 if state is None else _plain_records_left(data)
+        if left <= 0 or len(data) + left + len(_EMPTY_TAG_SECTIONS) != self._frame_bytes:
+            return False
+        assert state is not None
+        self._steps, self._step, stack = state
+        self._stack = [*stack]
+        self._position, self._skip = len(data), left
+        self._is_plain = True
+        return True
+
     @property
     def passing_bytes(self) -> int:
         """Number of the next bytes that need not be parsed: records, or what is left of them."""
@@ -142,6 +171,11 @@ class FetchWalker:
         self._position += size
         if self._found_at < 0:
             self._skip -= size
+
+    @property
+    def state(self) -> "_State":
+        """Where the walker is: the steps, the number of the next one, and those to return to."""
+        return self._steps, self._step, tuple(self._stack)
 
     def _walk(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[None]:
         """Go on to the next varint repeatedly; the bytes between are skipped, in this piece or the next."""
@@ -220,6 +254,43 @@ _FIXED_BEFORE_TOPICS = 4 + 2 + 4  # throttle time, error code, session id
 _PARTITION_FIXED_BYTES = 4 + 2 + 8 + 8 + 8  # index, error code, high watermark, last stable offset, log start offset
 _PREFERRED_REPLICA_BYTES = 4
 _PLAIN_PARTITIONS_MAX = 2_048
+
+
+_EMPTY_TAG_SECTIONS = bytes(3)  # behind the records of the only partition: of the partition, its topic and the response
+_BODY_AT = RESPONSE_HEAD_BYTES + 1
+_TOPICS_AT = _BODY_AT + _FIXED_BEFORE_TOPICS
+_PARTITIONS_AT = _TOPICS_AT + 1 + _TOPIC_ID_BYTES
+_ABORTED_AT = _PARTITIONS_AT + 1 + _PARTITION_FIXED_BYTES
+_RECORDS_AT = _ABORTED_AT + 1 + _PREFERRED_REPLICA_BYTES
+_VARINT_BYTES_MAX = 5
+
+
+def _plain_records_left(data: Buffer) -> int:
+    """Return how many bytes of records follow `data`, the beginning of a Fetch v16+ with one plain partition; 0 when it is none.
+
+    For plain see `_find_plain_tail`.
+    """
+    if len(data) < _RECORDS_AT + _VARINT_BYTES_MAX or data[RESPONSE_HEAD_BYTES]:
+        return 0
+    if data[_TOPICS_AT] != 2 or data[_PARTITIONS_AT] != 2 or data[_ABORTED_AT] > 1:  # one topic, one partition, no transactions
+        return 0
+    length, at = read_uvarint(data, _RECORDS_AT)
+    return at + length - 1 - len(data)
+
+
+_State = tuple[tuple[_Step, ...], int, tuple[tuple[tuple[_Step, ...], int, int], ...]]
+
+
+def _in_records(api: ApiVersion) -> _State:
+    """Return the state of a walker in the records of the only partition of a plain response."""
+    head = bytearray(_RECORDS_AT)
+    head[_TOPICS_AT] = head[_PARTITIONS_AT] = 2
+    walker = FetchWalker(api, INT32_MAX)
+    walker.feed(head + b"\x7f", 0, len(head) + 1)
+    return walker.state
+
+
+_IN_RECORDS = {api.index: _in_records(api) for api in API_VERSIONS.values() if api.key == ApiKey.FETCH and api.flexible and api.splice}
 
 
 def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:

@@ -176,6 +176,9 @@ class Walker(Protocol):
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
 
+    def passes_at_once(self, data: bytes | memoryview) -> bool:
+        """Follow the next bytes of the frame if they certainly pass unchanged, and that takes one step; False: nothing was done."""
+
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
 
@@ -246,6 +249,13 @@ class AnswerWalker:
         """Number of bytes kept of the response."""
         return len(self._tail)
 
+    def passes_at_once(self, data: bytes | memoryview) -> bool:
+        """Follow the next bytes of a response with one partition; see `FetchWalker.pass_plain`."""
+        if not self._walker.pass_plain(data):
+            return False
+        self._left -= len(data)
+        return True
+
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
         self._left -= len(data)
@@ -287,6 +297,10 @@ class BrokersWalker:
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
         return len(self._beginning)
+
+    def passes_at_once(self, _data: bytes | memoryview) -> bool:
+        """Return False: all bytes are kept until the brokers are complete."""
+        return False
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Take the next bytes of the frame; nothing is sent before all brokers have arrived.
