@@ -151,10 +151,11 @@ class FetchWalker:
             self._found_at = self.tail_at = self._frame_bytes - 1
             return True
         state = _IN_RECORDS.get(self._api_index)
-        left = 0 if state is None else _plain_records_left(data)
+        if state is None:
+            return False
+        left = _plain_records_end(data, 0) - len(data)
         if left <= 0 or len(data) + left + len(_EMPTY_TAG_SECTIONS) != self._frame_bytes:
             return False
-        assert state is not None
         self._steps, self._step, stack = state
         self._stack = [*stack]
         self._position, self._skip = len(data), left
@@ -262,20 +263,33 @@ _TOPICS_AT = _BODY_AT + _FIXED_BEFORE_TOPICS
 _PARTITIONS_AT = _TOPICS_AT + 1 + _TOPIC_ID_BYTES
 _ABORTED_AT = _PARTITIONS_AT + 1 + _PARTITION_FIXED_BYTES
 _RECORDS_AT = _ABORTED_AT + 1 + _PREFERRED_REPLICA_BYTES
-_VARINT_BYTES_MAX = 5
+_VARINT_SHIFT_MAX = 28
 
 
-def _plain_records_left(data: Buffer) -> int:
-    """Return how many bytes of records follow `data`, the beginning of a Fetch v16+ with one plain partition; 0 when it is none.
+def _plain_records_end(data: Buffer, at: int) -> int:
+    """Return the offset behind the records of a Fetch v16+ that begins at `at`, if it has one plain partition; otherwise 0.
 
     For plain see `_find_plain_tail`.
     """
-    if len(data) < _RECORDS_AT + _VARINT_BYTES_MAX or data[RESPONSE_HEAD_BYTES]:
+    try:
+        if data[at + RESPONSE_HEAD_BYTES] or data[at + _TOPICS_AT] != 2 or data[at + _PARTITIONS_AT] != 2 or data[at + _ABORTED_AT] > 1:
+            return 0
+        at += _RECORDS_AT
+        length, shift = data[at], 7
+        if length >= 0x80:
+            length &= 0x7F
+            while shift <= _VARINT_SHIFT_MAX:
+                at += 1
+                byte = data[at]
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+            else:
+                return 0
+    except IndexError:
         return 0
-    if data[_TOPICS_AT] != 2 or data[_PARTITIONS_AT] != 2 or data[_ABORTED_AT] > 1:  # one topic, one partition, no transactions
-        return 0
-    length, at = read_uvarint(data, _RECORDS_AT)
-    return at + length - 1 - len(data)
+    return at + (length or 1)
 
 
 _State = tuple[tuple[_Step, ...], int, tuple[tuple[tuple[_Step, ...], int, int], ...]]
@@ -321,6 +335,8 @@ def tail_is_bare(api: ApiVersion, data: Buffer, at: int, end: int) -> bool:
     if data[end - 1]:
         return False
     if api.splice and api.key == ApiKey.FETCH and end - at > RESPONSE_HEAD_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0:
+        if _plain_records_end(data, at) == end - 3 and not (data[end - 3] or data[end - 2]):  # three empty tag sections follow
+            return True
         tail_at = _find_plain_tail(data, at + RESPONSE_HEAD_BYTES + 1, end)
         if tail_at >= 0:
             return tail_at == end - 1
