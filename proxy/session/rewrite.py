@@ -10,8 +10,10 @@ from protocol.errors import BadResponseError, FrameSizeError, ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages import api_versions, describe_configs
 from protocol.messages.addresses import splice_in_steps
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_steps, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps
+from protocol.messages.fetch.walker import FetchWalker
 from protocol.messages.metadata import Topology, find_brokers_end, topology_in_steps
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
 from proxy.session.parsed_response import ParsedResponse

@@ -8,7 +8,7 @@ from protocol.api_keys import ApiVersion
 from protocol.errors import ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
-from protocol.messages.fetch import tail_is_bare
+from protocol.messages.fetch.tail import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.session.parsed_response import AT_ONCE_BYTES, NOT_SEARCHED, ParsedResponse

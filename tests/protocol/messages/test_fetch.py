@@ -13,8 +13,11 @@ from protocol.errors import BadResponseError
 from protocol.layout import layout_of
 from protocol.limits import MAX_WALK_BYTES
 from protocol.messages.addresses import splice_report
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps, tail_is_bare
+from protocol.messages.fetch.walker import FetchWalker
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.primitives import uvarint
+from protocol.steps import finished
 from tests.support.frames import layout_codec
 from tests.support.frames.message_strategies import HOSTS, PORTS, bodies, frame_of
 
@@ -40,7 +43,8 @@ def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
     def check(body: dict[str, Any], pieces: list[int]) -> None:
         frame = frame_of(api, layout_codec.encode(layout, body))
         tail_at = len(frame) - len(encoded_tail(api, body))
-        assert find_tail(api, b"xx" + frame + b"yy", 2, 2 + len(frame)) == tail_at
+        assert finished(find_tail_in_steps(api, frame)) == tail_at
+        assert tail_is_bare(api, b"xx" + frame + b"yy", 2, 2 + len(frame)) is (frame[tail_at:] == b"\x00")
         walker, passed, at = FetchWalker(api, len(frame)), 0, 0
         while at < len(frame):
             end = min(at + pieces[at % len(pieces)], len(frame))
@@ -66,7 +70,7 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
             return (host, port) if node_id % 2 or not odd_only else None
 
         frame = frame_of(api, layout_codec.encode(layout, body))
-        tail_at = find_tail(api, frame, 0, len(frame))
+        tail_at = finished(find_tail_in_steps(api, frame))
         tail = blank_endpoints(api, frame[tail_at:], resolve)
         assert len(tail) == len(frame) - tail_at
         after, end = layout_codec.decode(layout, frame[:tail_at] + tail, 8 + api.response_header_version)
