@@ -19,8 +19,7 @@ class RequestHead:
         body_at: offset of the first byte after the header.
         head_len: number of bytes from the first byte of the length to the last byte read.
         acks, acks_at, transactional_id: Produce.
-        max_wait_ms, min_bytes, max_bytes, replica_id and their offsets: Fetch and ShareFetch; None where the version has none.
-            From Fetch v15 on the replica id is at the end of the body: see `messages.fetch.read_replica_id`.
+        max_wait_ms, min_bytes, max_bytes and their offsets: Fetch and ShareFetch; None where the version has none.
     """
 
     __slots__ = (
@@ -38,8 +37,6 @@ class RequestHead:
         "max_wait_ms_at",
         "min_bytes",
         "min_bytes_at",
-        "replica_id",
-        "replica_id_at",
         "transactional_id",
     )
 
@@ -59,8 +56,6 @@ class RequestHead:
         self.min_bytes_at: int | None = None
         self.max_bytes: int | None = None
         self.max_bytes_at: int | None = None
-        self.replica_id: int | None = None
-        self.replica_id_at: int | None = None
 
 
 def read_request_head(data: Buffer, at: int, frame_size: int, *, unknown_apis_pass: bool = False) -> RequestHead | None:
@@ -132,8 +127,7 @@ def _read_produce(head: RequestHead, reader: Reader, at: int) -> None:
 
 def _read_fetch(head: RequestHead, reader: Reader, at: int) -> None:
     if head.api.version < _FETCH_SINCE_REPLICA_STATE:
-        head.replica_id_at = reader.at - at
-        head.replica_id = reader.int32()
+        reader.int32()  # the replica id, which exempts no client
     _read_fetch_limits(head, reader, at)
 
 

@@ -1,1 +1,1 @@
-"""Messages that Sluice parses, one file for each API. All other messages are forwarded without parsing."""
+"""Messages that Sluice parses, one file or folder for each API. All other messages are forwarded without parsing."""

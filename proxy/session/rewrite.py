@@ -10,8 +10,10 @@ from protocol.errors import BadResponseError, FrameSizeError, ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages import api_versions, describe_configs
 from protocol.messages.addresses import splice_in_steps
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_steps, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps
+from protocol.messages.fetch.walker import FetchWalker
 from protocol.messages.metadata import Topology, find_brokers_end, topology_in_steps
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
 from proxy.session.parsed_response import ParsedResponse
@@ -176,6 +178,9 @@ class Walker(Protocol):
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
 
+    def passes_at_once(self, data: bytes | memoryview) -> bool:
+        """Follow the next bytes of the frame if they certainly pass unchanged, and that takes one step; False: nothing was done."""
+
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
 
@@ -246,6 +251,13 @@ class AnswerWalker:
         """Number of bytes kept of the response."""
         return len(self._tail)
 
+    def passes_at_once(self, data: bytes | memoryview) -> bool:
+        """Follow the next bytes of a response with one partition; see `FetchWalker.pass_plain`."""
+        if not self._walker.pass_plain(data):
+            return False
+        self._left -= len(data)
+        return True
+
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
         self._left -= len(data)
@@ -287,6 +299,10 @@ class BrokersWalker:
     def kept_bytes(self) -> int:
         """Number of bytes kept of the response."""
         return len(self._beginning)
+
+    def passes_at_once(self, _data: bytes | memoryview) -> bool:
+        """Return False: all bytes are kept until the brokers are complete."""
+        return False
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
         """Take the next bytes of the frame; nothing is sent before all brokers have arrived.

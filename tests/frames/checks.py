@@ -7,10 +7,13 @@ from protocol.api_keys import API_VERSIONS, ApiVersion, Treatment
 from protocol.layout import layout_of
 from protocol.messages import api_versions
 from protocol.messages.addresses import splice_report
-from protocol.messages.fetch import FetchWalker, find_tail, read_replica_id, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps
+from protocol.messages.fetch.walker import FetchWalker
+from protocol.messages.node_endpoints import tail_has_endpoints
 from protocol.messages.produce import FLEXIBLE_SINCE, walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from protocol.request_head import read_request_head
+from protocol.steps import finished
 from tests.support.frames import layout_codec
 
 Case = dict[str, Any]
@@ -47,7 +50,7 @@ def _check_walks(case: Case, frame: bytes) -> None:
         at, _ = walk_produce(api, frame, 0, len(frame))
         same("throttle time at", at, throttle_at(api, frame))
     if case["key"] in (1, 78) and api.splice:
-        tail_at = find_tail(api, frame, 0, len(frame))
+        tail_at = finished(find_tail_in_steps(api, frame))
         walker = FetchWalker(api, len(frame))
         same("bytes that pass", sum(walker.feed(frame, at, at + 1) for at in range(len(frame))), tail_at)
         same("endpoints", tail_has_endpoints(api, frame[tail_at:]), bool(case["ids"]))
@@ -77,10 +80,6 @@ def check_request(case: Case) -> None:
     same("header version", head.api.request_header_version, case["header_version"])
     same("header length", head.body_at - 4, case["header_len"])
     same("known", head.api is API_VERSIONS.get(case["key"] << 16 | case["version"]), "future" not in case["name"])
-    if case["key"] == 1 and case["version"] >= 15:
-        replica_id, at = read_replica_id(head.api, frame, head.body_at, len(frame))
-        same("replica id", (replica_id, at), (case["replica_id"], case["replica_id_at"]))
-        head.replica_id, head.replica_id_at = replica_id, at
     fields = head.__slots__ if case["key"] in (0, 1) else ("correlation_id", "client_id", "body_at")
     for name in fields:
         if name in case:

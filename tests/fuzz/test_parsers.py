@@ -18,12 +18,15 @@ from protocol.errors import ProtocolError
 from protocol.headers import response_header_len
 from protocol.messages import api_versions, describe_configs, sasl
 from protocol.messages.addresses import splice_report
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, read_replica_id, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps, tail_is_bare
+from protocol.messages.fetch.walker import FetchWalker
 from protocol.messages.metadata import read_topology
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import throttle_at
 from protocol.proxy_protocol import ProxyHeaderReader
 from protocol.request_head import read_request_head
+from protocol.steps import finished
 from tests.support.scripted.proxy_headers import SIGNATURE, tlv, v1_header, v2_header, v2_local
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames"
@@ -69,14 +72,12 @@ TARGETS = {
     "request head of a vendor": Target(
         lambda _, frame: read_request_head(frame, 0, len(frame) - 4, unknown_apis_pass=True), list(API_VERSIONS.values()), is_request=True
     ),
-    "replica id": Target(
-        lambda api, frame: read_replica_id(api, frame, 14, len(frame)), [api for api in apis_of(1) if api.version >= 15], is_request=True
-    ),
     "response header": Target(lambda api, frame: response_header_len(api, frame, 0), list(API_VERSIONS.values())),
     "throttle time": Target(throttle_at, [api for api in API_VERSIONS.values() if api.throttle is not ThrottlePosition.NONE]),
     "addresses": Target(lambda api, frame: splice_report(api, frame, resolve), [api for api in API_VERSIONS.values() if api.splice]),
     "produce": Target(lambda api, frame: walk_produce(api, frame, 0, len(frame)), flexible_apis_of(ApiKey.PRODUCE)),
-    "fetch": Target(lambda api, frame: find_tail(api, frame, 0, len(frame)), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "fetch": Target(lambda api, frame: finished(find_tail_in_steps(api, frame)), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
+    "bare fetch": Target(lambda api, frame: tail_is_bare(api, frame, 0, len(frame)), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
     "fetch in pieces": Target(walk_in_pieces, flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
     "endpoints": Target(lambda api, frame: tail_has_endpoints(api, frame[8:]), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),
     "blanked": Target(lambda api, frame: blank_endpoints(api, frame[8:], resolve), flexible_apis_of(ApiKey.FETCH, ApiKey.SHARE_FETCH)),

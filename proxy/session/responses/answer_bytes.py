@@ -8,7 +8,7 @@ from protocol.api_keys import ApiVersion
 from protocol.errors import ProtocolError
 from protocol.headers import response_header_len
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
-from protocol.messages.fetch import tail_is_bare
+from protocol.messages.fetch.tail import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
 from proxy.session.parsed_response import AT_ONCE_BYTES, NOT_SEARCHED, ParsedResponse
@@ -99,6 +99,8 @@ def is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) 
     if head.api.response_header_version and (end - at == RESPONSE_HEAD_BYTES or data[at + RESPONSE_HEAD_BYTES]):
         return False
     try:
+        if head.rewrite == WALK:
+            return tail_is_bare(head.api, data, at, end)
         return not head.rewrite or is_clean(head, head.rewrite, data, at, end - at)
     except ProtocolError:  # for the types that can tell
         return False

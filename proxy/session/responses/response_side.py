@@ -563,11 +563,15 @@ class ResponseSide:
 
     def _walk_in_steps(self, walker: Walker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
         """Follow a response while it passes. When that takes long it continues in steps (`work`), and nothing is sent yet."""
+        if walker.passes_at_once(body):
+            return body
         walk = walker.feed(body, Pace())
         try:
             next(walk)
         except StopIteration as end:
             passed: bytes | memoryview = end.value
+            if walker.kept_bytes:
+                self._settle_flag.needs_settle = True
             return passed
         self._begin(self._pass_walked(walk), behind, len(body))
         return b""
@@ -657,7 +661,6 @@ class ResponseSide:
     def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
         """Follow a response from its beginning; return the bytes of `piece` to send now."""
         self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
-        self._settle_flag.needs_settle = True
         passed = self._walk_in_steps(walker, piece, b"")
         if walker.passes:
             self._walker = None
@@ -677,6 +680,8 @@ class ResponseSide:
         if self._body_left:
             return self._emit(passed) if passed else None
         self._walker = None
+        if not rest:
+            return self._emit(passed)
         return joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
 
     def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:

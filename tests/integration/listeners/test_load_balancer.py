@@ -3,12 +3,12 @@
 import pytest
 
 from proxy.demo.mock_cluster import MockCluster
+from tests.support.balancers.proxy_relay import Header, ProxyRelay
 from tests.support.clients import confluent
 from tests.support.places import temporary_directory
 from tests.support.ports import free_bootstrap_port
 from tests.support.processes.sluice_process import SluiceProcess
 from tests.support.scripted.proxy_headers import v1_header, v2_header
-from tests.support.scripted.proxy_relay import Header, ProxyRelay
 
 BALANCER, BALANCER_INSIDE = "127.0.0.2", "127.9.0.1"
 

@@ -116,7 +116,6 @@ def test_fetch_requests(api: ApiVersion) -> None:
                 tree = oracle.decode(api.key, api.version, frame, head.body_at, response=False)
                 assert head.min_bytes == tree["min_bytes"]
                 assert head.max_bytes == (tree["max_bytes"] if api.version >= 3 else None), oracle.name
-                assert head.replica_id == (tree["replica_id"] if api.version < 15 else None), oracle.name
 
     check()
 

@@ -1,6 +1,7 @@
 """The tail of Fetch and ShareFetch answers: found in any pieces, and replaced without changing its length."""
 
 import struct
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from protocol.errors import BadResponseError
 from protocol.layout import layout_of
 from protocol.limits import MAX_WALK_BYTES
 from protocol.messages.addresses import splice_report
-from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail, tail_has_endpoints
+from protocol.messages.fetch.tail import find_tail_in_steps, tail_is_bare
+from protocol.messages.fetch.walker import FetchWalker
+from protocol.messages.node_endpoints import blank_endpoints, tail_has_endpoints
 from protocol.primitives import uvarint
+from protocol.steps import finished
 from tests.support.frames import layout_codec
 from tests.support.frames.message_strategies import HOSTS, PORTS, bodies, frame_of
 
@@ -39,7 +43,8 @@ def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
     def check(body: dict[str, Any], pieces: list[int]) -> None:
         frame = frame_of(api, layout_codec.encode(layout, body))
         tail_at = len(frame) - len(encoded_tail(api, body))
-        assert find_tail(api, b"xx" + frame + b"yy", 2, 2 + len(frame)) == tail_at
+        assert finished(find_tail_in_steps(api, frame)) == tail_at
+        assert tail_is_bare(api, b"xx" + frame + b"yy", 2, 2 + len(frame)) is (frame[tail_at:] == b"\x00")
         walker, passed, at = FetchWalker(api, len(frame)), 0, 0
         while at < len(frame):
             end = min(at + pieces[at % len(pieces)], len(frame))
@@ -65,7 +70,7 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
             return (host, port) if node_id % 2 or not odd_only else None
 
         frame = frame_of(api, layout_codec.encode(layout, body))
-        tail_at = find_tail(api, frame, 0, len(frame))
+        tail_at = finished(find_tail_in_steps(api, frame))
         tail = blank_endpoints(api, frame[tail_at:], resolve)
         assert len(tail) == len(frame) - tail_at
         after, end = layout_codec.decode(layout, frame[:tail_at] + tail, 8 + api.response_header_version)
@@ -144,6 +149,61 @@ def test_records_are_never_kept() -> None:
         assert walker.feed(chunk, 0, len(chunk)) == len(chunk)
     assert walker.feed(b"\x00\x00\x00", 0, 3) == 2
     assert walker.tail_at == frame_bytes - 1
+
+
+def long_answer(records_bytes: int, tail: bytes) -> bytes:
+    """Return a whole Fetch answer with one partition; `tail` is all that follows its records."""
+    partition = bytes(30) + b"\x00" + bytes(4) + uvarint(records_bytes + 1)
+    return frame_of(FETCH, bytes(10) + b"\x02" + bytes(16) + b"\x02" + partition + bytes(records_bytes) + tail)
+
+
+def walked(frame: bytes, cuts: tuple[int, int], *, at_once: bool) -> list[Any]:
+    """Return what is known after each of three pieces of `frame`, or the error that ends the walk."""
+    walker, seen_after = FetchWalker(FETCH, len(frame)), []
+    for start, end in pairwise((0, *cuts, len(frame))):
+        try:
+            if at_once and walker.pass_plain(frame[start:end]):
+                passed = end - start if walker.tail_at < 0 else walker.tail_at - start
+            else:
+                passed = walker.feed(frame, start, end)
+        except BadResponseError as error:
+            return [*seen_after, str(error)]
+        seen_after.append((passed, walker.tail_at, walker.passing_bytes, *(walker.state if walker.tail_at < 0 else ())))
+        if walker.tail_at >= 0:
+            break
+    return seen_after
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    records_bytes=st.integers(100, 20_000),
+    tail=st.sampled_from([bytes(3), bytes(4), bytes(2), b"\x00\x00" + one_endpoint(b"host"), b"\x01\x05\x00\x00\x00"]),
+    behind_head=st.integers(-12, 80),
+    tail_cut=st.integers(-2, 2),
+    changed=st.none() | st.tuples(st.integers(8, 80), st.integers(0, 255)),
+)
+def test_one_step_over_a_plain_piece_ends_where_many_do(
+    records_bytes: int, tail: bytes, behind_head: int, tail_cut: int, changed: tuple[int, int] | None
+) -> None:
+    """A piece that is followed in one step leaves the walker as if it had been parsed, also when a byte of the head is another."""
+    frame = bytearray(long_answer(records_bytes, tail))
+    if changed is not None:
+        frame[changed[0]] = changed[1]
+    cuts = 76 + behind_head, len(frame) - len(tail) + min(tail_cut, len(tail))
+    assert walked(bytes(frame), cuts, at_once=True) == walked(bytes(frame), cuts, at_once=False)
+
+
+def test_a_plain_answer_takes_one_step_for_each_piece() -> None:
+    """The beginning of an answer with one partition, and what follows its records, are followed in one step each."""
+    frame = long_answer(10_000, bytes(3))
+    walker = FetchWalker(FETCH, len(frame))
+    assert walker.pass_plain(frame[:1_000])
+    assert walker.passing_bytes == len(frame) - 1_003
+    assert not walker.pass_plain(frame[1_000:2_000])  # records are passed on
+    walker.pass_on(walker.passing_bytes)
+    assert not walker.pass_plain(b"\x00\x00\x01")
+    assert walker.pass_plain(frame[-3:])
+    assert walker.tail_at == len(frame) - 1
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from protocol.api_keys import ApiKey
 from protocol.limits import LENGTH_BYTES
-from protocol.messages.fetch import find_tail
+from protocol.messages.fetch.tail import find_tail_in_steps
+from protocol.steps import finished
 from proxy.net.connection import Connection
 from proxy.net.relay.flow import TO_CLIENT_LIMITS_BYTES
 from proxy.net.relay.long_frame_memory import STEP_BYTES, WHOLE_BYTES
@@ -98,7 +99,7 @@ async def test_followed_answers_of_many_partitions(seed: int) -> None:
         await client.ask(fetch_request(100, version=FOLLOWED))
         broker.script = in_pieces
         for number, frame in enumerate(answers):
-            tail_at = find_tail(fetch, frame, 0, len(frame))
+            tail_at = finished(find_tail_in_steps(fetch, frame))
             answer = await client.ask(fetch_request(number, version=FOLLOWED))
             assert answer[LENGTH_BYTES:tail_at] == frame[LENGTH_BYTES:tail_at]
             assert b"kafka-1.internal" not in answer[tail_at:]
