@@ -107,8 +107,13 @@ def name_of(out: AnyPath) -> str:
     return str(out.resolve() if isinstance(out, Path) else out)
 
 
-def check_checkpoint(out: AnyPath, checkpoint: AnyPath) -> None:
+def check_checkpoint(out: AnyPath, checkpoint: AnyPath, name: str | None = None) -> None:
     """Check that `out` belongs to the checkpoint, since batch numbers have a meaning only within one checkpoint.
+
+    Args:
+        out: the directory.
+        checkpoint: the checkpoint.
+        name: the output that the checkpoint begins with; None: it is the directory.
 
     Raises:
         BadInputError: `out` belongs to another checkpoint.
@@ -117,7 +122,7 @@ def check_checkpoint(out: AnyPath, checkpoint: AnyPath) -> None:
     known, ours = None if text is None else json.loads(text)["query"], query_of(checkpoint)
     if known is not None and known != ours:
         raise BadInputError(f"--out {out}: written with another checkpoint than {checkpoint}; name that one, or an empty directory")
-    if known is None and ours is not None and output_of(checkpoint) != name_of(out):
+    if known is None and ours is not None and output_of(checkpoint) != (name or name_of(out)):
         raise BadInputError(f"--checkpoint {checkpoint}: has been used for another --out than {out}; name an empty directory")
 
 

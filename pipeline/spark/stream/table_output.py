@@ -22,6 +22,7 @@ from pipeline.manifest import FoundManifest
 from pipeline.spark.builds.formats import Format
 from pipeline.spark.builds.store import errors_of_tables, make_table
 from pipeline.storage.paths import AnyPath
+from pipeline.stream import ledger
 from pipeline.stream.checkpoint import output_of, query_of
 from pipeline.stream.judged import Judged
 from pipeline.stream.result import FINDINGS_MAX, Written
@@ -47,12 +48,17 @@ class _Batch(msgspec.Struct):
 class TableOutput:
     """A `StreamOutput`: tables that Spark writes.
 
+    Args:
+        spark: the session.
+        tables: their format and place.
+        files: the directory of a topic's files, where the tables are in a catalog; None: there is none, or the tables are in the same one.
+
     Raises:
         BadInputError: the tables cannot be used, or Spark has no jar for them.
     """
 
-    def __init__(self, spark: SparkSession, tables: Format) -> None:
-        self._spark, self._tables = spark, tables
+    def __init__(self, spark: SparkSession, tables: Format, files: AnyPath | None = None) -> None:
+        self._spark, self._tables, self._files = spark, tables, files
         self._held: dict[str, DataFrame] = {}
         self._batches: dict[int, _Batch] = {}
         self._reported: tuple[int, int] | None = None
@@ -73,11 +79,11 @@ class TableOutput:
 
     @property
     def name(self) -> str:
-        """The namespace or directory."""
-        return self._tables.name
+        """The namespace or directory, and the directory of a topic's files."""
+        return self._tables.name if self._files is None else f"{self._tables.name}, {ledger.name_of(self._files)}"
 
     def check(self, checkpoint: AnyPath) -> None:
-        """Compare the query of the batches with that of the checkpoint."""
+        """Compare the query of the batches, and of the directory of a topic's files, with that of the checkpoint."""
         ours = query_of(checkpoint)
         if self._query is not None and self._query != ours:
             raise BadInputError(f"{self._tables.name}: written with another checkpoint than {checkpoint}; name that one, or empty tables")
@@ -85,10 +91,14 @@ class TableOutput:
             raise BadInputError(
                 f"--checkpoint {checkpoint}: has been used for another output than {self._tables.name}; name an empty directory"
             )
+        if self._files is not None:
+            ledger.check_checkpoint(self._files, checkpoint, self.name)
 
     def claim(self, query_id: str) -> None:
-        """Remember the query, which the rows of `batches` have."""
+        """Remember the query, which the rows of `batches` have, and note it beside a topic's files."""
         self._query = query_id
+        if self._files is not None:
+            ledger.claim(self._files, query_id)
 
     def landed(self) -> Mapping[int, Mapping[str, Manifest | None]]:
         """Return the file sets of `batches`."""
