@@ -7,9 +7,10 @@ Each table gets the rows of a batch by one commit, which names stream and batch.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark import StorageLevel
@@ -45,6 +46,27 @@ class _Batch(msgspec.Struct):
     judged: list[Judged]
 
 
+class _Held(NamedTuple):
+    """Computed rows of a table.
+
+    Attributes:
+        rows: the rows, of any session.
+        view: a name for them that all sessions know.
+    """
+
+    rows: DataFrame
+    view: str
+
+    def in_session(self, spark: SparkSession) -> DataFrame:
+        """Return the rows as a frame of a session.
+
+        Rows of files at a URL are computed in a session of their own, and each session has its own instance of a catalog, with its own
+        connections and its own cache. A catalog in SQLite is locked if two instances in one process write.
+        """
+        self.rows.createOrReplaceGlobalTempView(self.view)
+        return spark.table(f"global_temp.{self.view}")
+
+
 class TableOutput:
     """A `StreamOutput`: tables that Spark writes.
 
@@ -59,7 +81,7 @@ class TableOutput:
 
     def __init__(self, spark: SparkSession, tables: Format, files: AnyPath | None = None) -> None:
         self._spark, self._tables, self._files = spark, tables, files
-        self._held: dict[str, DataFrame] = {}
+        self._held: dict[str, _Held] = {}
         self._batches: dict[int, _Batch] = {}
         self._reported: tuple[int, int] | None = None
         self._query: str | None = None
@@ -130,7 +152,7 @@ class TableOutput:
     def hold(self, table: str, rows: DataFrame, batch_id: int) -> tuple[int, DataFrame]:
         """Compute the rows. They are written when their sums are those of the manifests."""
         held = rows.withColumn("batch_id", F.lit(batch_id).cast("long")).coalesce(1).persist(StorageLevel.DISK_ONLY)
-        self._held[table] = held
+        self._held[table] = _Held(held, f"sluice_{uuid.uuid4().hex}")
         return held.count(), held
 
     def publish(self, batch_id: int, found: Sequence[FoundManifest], written: Written, judged: Sequence[Judged]) -> None:
@@ -141,16 +163,17 @@ class TableOutput:
         numbers = (self._query, batch_id, time.time_ns() // 1_000_000)
         row = (*numbers, [one.path for one in found], [one.sha256 for one in found], written.divergences, *texts)
         with self._errors():
-            for table, rows in self._held.items():
-                make_table(self._spark, self._tables, table, rows.schema)
-                self._tables.append_once(self._spark, table, rows, (self._query, batch_id))
+            for table, held in self._held.items():
+                make_table(self._spark, self._tables, table, held.rows.schema)
+                self._tables.append_once(self._spark, table, held.in_session(self._spark), (self._query, batch_id))
             self._tables.append_once(self._spark, BATCHES, self._spark.createDataFrame([row], _SCHEMA), (self._query, batch_id))
         self._batches[batch_id] = _Batch({one.path: one.manifest for one in found}, written.divergences, findings, list(judged))
 
     def discard(self) -> None:
         """Release the computed rows."""
         for held in self._held.values():
-            held.unpersist()
+            self._spark.catalog.dropGlobalTempView(held.view)
+            held.rows.unpersist()
         self._held = {}
 
     def _errors(self) -> Any:

@@ -16,7 +16,7 @@ class ParquetTables:
     """
 
     def __init__(self, spark: SparkSession, name: str, folder: Path) -> None:
-        self.name, self.namespace = name, name
+        self._spark, self.name, self.namespace = spark, name, name
         self.jars: dict[str, str] = {}
         self.commits: list[tuple[str, tuple[str, int]]] = []
         self.commits_max = 1_000
@@ -35,6 +35,7 @@ class ParquetTables:
         raise NotImplementedError
 
     def append(self, name: str, rows: DataFrame) -> None:
+        assert rows.sparkSession is self._spark, "each session has a catalog of its own"
         rows.write.insertInto(self.table(name))
 
     def append_once(self, spark: SparkSession, name: str, rows: DataFrame, batch: tuple[str, int]) -> None:  # noqa: ARG002, RUF100

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.errors import BadInputError, IncompleteError
+from pipeline.spark.stream.batches import opened
 from pipeline.spark.stream.stream import Stream
 from pipeline.spark.stream.table_output import TableOutput
 from pipeline.stream.result import StreamResult
@@ -29,14 +30,14 @@ def tables(spark: Any, tmp_path: Path) -> Iterator[ParquetTables]:
     spark.sql(f"DROP DATABASE {NAME} CASCADE")
 
 
-def test_a_topic_lands_in_tables_of_a_catalog_once(spark: Any, mock_topic: str, tables: ParquetTables, tmp_path: Path) -> None:
+def test_a_topic_lands_in_tables_of_a_catalog_once(spark: Any, mock_topic: str, lake: str, tables: ParquetTables, tmp_path: Path) -> None:
     """A run may end before any commit: the next one repeats its batch. Checkpoint, namespace and directory belong together."""
     source = write_directory(tmp_path / "run", batches(file_sets=2), sensors())
     publish(mock_topic, in_order(source))
 
     def streamed(out: str = "out", checkpoint: str = "checkpoint") -> StreamResult:
-        settings = StreamSettings(mock_topic, tmp_path / checkpoint, tmp_path / out, once=True, in_tables=True)
-        return Stream(spark, settings, output=TableOutput(spark, tables, tmp_path / out)).run()
+        settings = StreamSettings(mock_topic, tmp_path / checkpoint, f"{lake}/{out}", once=True, in_tables=True)
+        return Stream(spark, settings, output=TableOutput(spark, tables, opened(spark, f"{lake}/{out}"))).run()
 
     for commits_max in (0, 2):
         tables.commits_max = commits_max
