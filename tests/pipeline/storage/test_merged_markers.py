@@ -60,7 +60,7 @@ def publish(out: AnyPath, manifest: Manifest, until: int = BATCHES) -> None:
     """Publish the batches that are missing up to `until`, as one call of the stream."""
     output = FolderOutput(None, out)
     output.check(out / "checkpoint")
-    for batch_id in range(max(output.landed(), default=-1) + 1, until):
+    for batch_id in range(max(dict(output.landed()), default=-1) + 1, until):
         publish_one(output, manifest, batch_id)
 
 
@@ -74,9 +74,9 @@ def landed(out: AnyPath) -> list[tuple[int, str, int]]:
     """Return the number, the file set and the decisions of each batch, as a new call reads them."""
     output = FolderOutput(None, out)
     output.check(out / "checkpoint")
-    judged, without = output.judged_so_far()
-    assert without == []
-    found = output.landed()
+    found = dict(output.landed())
+    judged = [one for _, verdicts in output.judged_so_far() for one in verdicts]
+    assert list(output.batches()) == list(found)
     assert [one.manifest for one in judged] == [manifest for file_sets in found.values() for manifest in file_sets.values()]
     assert output.divergences_of(found)[0] == len(found) // 2
     return [(batch_id, one.manifest.file_set, one.verdict.decisions) for batch_id, one in zip(found, judged, strict=True)]
@@ -226,4 +226,4 @@ def test_another_stream_is_noticed_by_merged_files_too(out: AnyPath, manifest: M
         with pytest.raises(IncompleteError, match=f"another stream has written batch {batch_id} meanwhile"):
             publish_one(slow, manifest, batch_id)
     with pytest.raises(IncompleteError, match="another stream has merged it meanwhile"):
-        files._lines_of(listed[0])
+        list(files._lines_of(listed[0]))

@@ -31,7 +31,7 @@ def tables(spark: Any, tmp_path: Path) -> Iterator[ParquetTables]:
 
 
 def test_a_topic_lands_in_tables_of_a_catalog_once(spark: Any, mock_topic: str, lake: str, tables: ParquetTables, tmp_path: Path) -> None:
-    """A run may end before any commit: the next one repeats its batch. Checkpoint, namespace and directory belong together."""
+    """A run may end before the first commit: the next one repeats its batch. Checkpoint, namespace and directory belong together."""
     source = write_directory(tmp_path / "run", batches(file_sets=2), sensors())
     publish(mock_topic, in_order(source))
 
@@ -39,10 +39,9 @@ def test_a_topic_lands_in_tables_of_a_catalog_once(spark: Any, mock_topic: str, 
         settings = StreamSettings(mock_topic, tmp_path / checkpoint, f"{lake}/{out}", once=True, in_tables=True)
         return Stream(spark, settings, output=TableOutput(spark, tables, opened(spark, f"{lake}/{out}"))).run()
 
-    for commits_max in (0, 2):
-        tables.commits_max = commits_max
-        with pytest.raises(IncompleteError, match="stopped"):
-            streamed()
+    tables.commits_max = 0
+    with pytest.raises(IncompleteError, match="stopped"):
+        streamed()
     tables.commits_max = 1_000
     done = streamed()
     assert (done.file_sets, done.whole, done.divergences) == (2, 2, 0)
