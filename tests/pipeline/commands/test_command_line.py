@@ -21,7 +21,7 @@ COMMANDS = ["rollup", "validate", "whatif", "recommend", "neighbours", "stream",
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sluice_cli", "meter", *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "sluice_cli", "meter", *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 
