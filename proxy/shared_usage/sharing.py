@@ -15,7 +15,7 @@ from metering_format.fleet_notes import ASSUMED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import Place
-from proxy.shared_usage.assumption import Elsewhere
+from proxy.shared_usage.assumption import EARLIER_MS_MAX, Elsewhere
 from proxy.shared_usage.segment import ANSWER_MAX, SCHEDULE
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
@@ -395,10 +395,22 @@ class Sharing:
         if now_ms - self.pulled_ms > self.rows.slot_ms:
             self._take_in_late(group, row, seen, now_ms)
             return
+        fleet = self.rows.fleet
+        if fleet is not None and used[fleet] != seen[fleet]:  # first, since a record is never before the last one
+            self._record(group, self._used_elsewhere_ms(row, now_ms), fleet, used[fleet] - seen[fleet], used[fleet])
         for worker in range(workers):
             total = used[worker]
-            if total != seen[worker]:
+            if total != seen[worker] and worker != fleet:
                 self._record(group, now_ms, worker, total - seen[worker], total)
+
+    def _used_elsewhere_ms(self, row: UsageRow, now_ms: int) -> int:
+        """Return when to record what other members of the fleet have used and what has become known now.
+
+        Of fetches it is when they used it on average, so that it leaves the window in time for the fetches that wait for that. Other
+        requests do not wait before they are forwarded, and with the same change more of them passed in the worst 10 s. Overridden by
+        groups with a schedule, which usage does not leave.
+        """
+        return now_ms if self.rows.assumes_at_record else now_ms - min(row.elsewhere().lag_ms, EARLIER_MS_MAX)
 
     def _note_elsewhere(self, under_way: int) -> None:
         elsewhere = under_way / self.rows.under_way_per_unit

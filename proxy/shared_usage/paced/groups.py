@@ -24,7 +24,7 @@ from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup, weighs_one
 from proxy.enforcement.paced.member import Member, Weigh
 from proxy.enforcement.paced.time_group import PacedTimeGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced.line import SharedLine
 from proxy.shared_usage.paced.members import SharedMember
 from proxy.shared_usage.paced.words import FETCHES_MAX
@@ -76,6 +76,10 @@ class PacedSharing(Sharing):
         if isinstance(group, SharedPacedGroup) and amount > 0 and group.bound < UNLIMITED:
             group.schedule.charge(group.cost_ns(amount), time_ms * MS_NS)
         return time_ms
+
+    def _used_elsewhere_ms(self, row: UsageRow, now_ms: int) -> int:
+        """Return the present time: a schedule is charged for what is known."""
+        return now_ms
 
     def _timed(self, group: EnforcedGroup, found: list[Remote], now_ms: int) -> list[Remote]:
         """Let so much of the usage be recorded now that the schedule has the lead that it has in the other processes.
@@ -266,7 +270,7 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         if not lag_ms or not others or self.bound >= UNLIMITED:
             return
         used = assumption.recent.used(self.recorded_total - sharing.fleet, 0.0, lag_ms, self._span_ms, now_ms)
-        is_new = assumption.recent.is_new(lag_ms, now_ms)
+        is_new = assumption.recent.is_new(NEW_LAGS * lag_ms, now_ms)
         assumption.factor = others if is_new else factor
         assert sharing.rows.fleet is not None
         there = sharing.seen[sharing.rows.workers + sharing.rows.fleet]
