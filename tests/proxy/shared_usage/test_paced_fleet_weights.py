@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from quota.entity import ClientQuotaType
-from quota.groups.declared_groups import Conditions, DeclaredGroup
+from quota.groups.declared_groups import GROUP_TAG, Conditions, DeclaredGroup
 from tests.proxy.session.paced.test_paced_members import BOUND, tree
+from tests.proxy.session.paced.test_paced_time import PERCENT, Asker
 from tests.proxy.shared_usage.test_paced_trees import BOUND as TREE_BOUND
 from tests.proxy.shared_usage.test_paced_trees import random_tree
 from tests.support.fleet.fleet_proxies import WAIT_MS, FleetProxies
@@ -194,5 +195,30 @@ def test_groups_of_consumers_share_by_weight(lag_ms: int, workers: int) -> None:
         load.run(20)
         passed = [fetcher.passed_bytes - was for fetcher, was in zip(load.fetchers, before, strict=True)]
     found = [sum(one) / 20 / BOUND for one in (passed[:4], passed[4:])]
+    assert sum(found) == pytest.approx(1.0, abs=0.03)
+    assert found == pytest.approx([0.75, 0.25], rel=0.05)
+
+
+@pytest.mark.parametrize("lag_ms", LAGS_MS)
+def test_groups_share_request_time_by_weight(lag_ms: int) -> None:
+    """Groups with weights 3 and 1 get their shares of the handler time, as a proxy knows it, and all of it together."""
+    groups = [DeclaredGroup("all", None, {ClientQuotaType.REQUEST: PERCENT})]
+    for host, weight in (("10.0.0.1", 3.0), ("10.0.0.2", 1.0)):
+        where = Conditions(None, None, frozenset([host]), None)  # type: ignore[arg-type]
+        groups.append(DeclaredGroup(host, where, {ClientQuotaType.REQUEST: 2 * PERCENT}, "all", weight))
+    with fleet(2, lag_ms, request=1e9) as its:
+        proxies = [member.proxy for member in its.members]
+        for proxy in proxies:
+            proxy.declare(*groups)
+        its.wait(2_000)
+        askers = [Asker(proxies[0], proxies[0].connect(host="10.0.0.1")) for _ in range(4)]
+        askers += [Asker(proxies[at % 2], proxies[at % 2].connect(host="10.0.0.2")) for at in range(8)]
+        for asker in askers:
+            asker.ask()
+        totals: list[dict[str, float]] = []
+        for _ in range(24):
+            its.wait(1_000)
+            totals.append({group.tags[GROUP_TAG]: group.recorded_total for group in proxies[0].scope.request.groups()})
+    found = [(totals[-1][name] - totals[STEADY_S][name]) / (23 - STEADY_S) / PERCENT for name in ("10.0.0.1", "10.0.0.2")]
     assert sum(found) == pytest.approx(1.0, abs=0.03)
     assert found == pytest.approx([0.75, 0.25], rel=0.05)
