@@ -51,6 +51,12 @@ class UsageRow(ThrottleRow, Protocol):
     def publish(self, total: int, amount: int, time_ms: int) -> None:
         """Set this worker's total; `amount` of it was used at `time_ms`."""
 
+    def publish_more(self, amount: int, time_ms: int) -> None:
+        """Add `amount`, used at `time_ms`, to this worker's total."""
+
+    def take_elsewhere(self) -> int:
+        """Return what other members of the fleet have used since the last call of any worker."""
+
     def publish_under_way(self, amount: int) -> None:
         """Set this worker's usage in flight."""
 
@@ -113,8 +119,15 @@ class UsageRows(ThrottleRows, Protocol):
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
 
-    def claim_member(self, key: GroupKey, name: str, now_ms: int) -> UsageRow | int:
-        """Return the row of a member of a paced group, or the time in ms after which to request it again."""
+    fleet: int | None
+    """Number of the cells with the usage of the other members of the fleet; None: there is no fleet."""
+
+    def claim_member(self, key: GroupKey, name: str, now_ms: int, *, is_of_fleet: bool = False) -> UsageRow | int:
+        """Return a row about a member of a paced group, or the time in ms after which to request it again.
+
+        Args:
+            is_of_fleet: whether the fleet shares the row.
+        """
 
     def is_unresponsive(self, worker: int, now_ms: int) -> bool:
         """Whether no other worker waits for a worker."""
