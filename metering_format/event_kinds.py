@@ -18,7 +18,8 @@ another bucket of the same chain of groups refused."""
 
 REMOTE: Final = 9
 SKIPPED: Final = 10
-"""REMOTE: usage that another process recorded, recorded here too, unchecked, when it became known. SKIPPED: only noted, because it is older
+"""REMOTE: usage that another process recorded, recorded here too, unchecked, when it became known (fetches of
+other members of a fleet: up to a second before, in the order of records). SKIPPED: only noted, because it is older
 than all samples, or the first total of a group that begins to share usage."""
 
 OF_BUCKETS: Final = (CHARGED, REFUSED, OWED, SETTLED, ASKED)

@@ -140,11 +140,15 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
     for manifest in manifests:
         key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
         if found.setdefault(key, manifest) != manifest:
-            raise BadInputError(
-                f"{manifest.file_set}: {manifest.proxy_id} has another file set of the same name with a different manifest;"
-                " keep one of the two"
-            )
+            raise same_name(manifest)
     return without_parts([found[key] for key in sorted(found)])
+
+
+def same_name(manifest: Manifest) -> BadInputError:
+    """Return the error for a manifest that differs from another one of the same name."""
+    return BadInputError(
+        f"{manifest.file_set}: {manifest.proxy_id} has another file set of the same name with a different manifest; keep one of the two"
+    )
 
 
 def without_parts(manifests: Sequence[Manifest]) -> list[Manifest]:

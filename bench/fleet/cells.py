@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from bench.fleet.loads import jains_index
 from bench.fleet.members import BOUND, Sample
 from bench.long_run import slope
 
@@ -60,7 +61,7 @@ class Cell:
         """Jain's index of the bytes of the members after the burst."""
         later = [recorded for at_s, recorded in self.samples if at_s >= BURST_S]
         shares = [last - first for first, last in zip(later[0], later[-1], strict=True)]
-        return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+        return jains_index(shares)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures for the JSON report."""

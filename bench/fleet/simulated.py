@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
+from bench.fleet.loads import connections_of, jains_index
 from quota.groups.group import QuotaGroup
 from tests.support.fleet.fleet_members import FleetMember
 from tests.support.memory.shared_workers import TAGS
@@ -64,12 +65,10 @@ class Load(NamedTuple):
 
 def loads(members: int) -> dict[str, Load]:
     """Return the loads by name."""
-    each = CONNECTIONS // members
-    skewed = [max(1, CONNECTIONS - members + 1)] + [1] * (members - 1)
     return {
-        "even": Load([each] * members),
-        "skewed": Load(skewed),
-        "moving": Load([CONNECTIONS] + [0] * (members - 1), moves=True),
+        "even": Load(connections_of("even", members, CONNECTIONS)),
+        "skewed": Load(connections_of("skewed", members, CONNECTIONS)),
+        "moving": Load(connections_of("moving", members, CONNECTIONS), moves=True),
         "below the bound": _below(members),
     }
 
@@ -200,13 +199,12 @@ class Simulation:
             by_member[number] += REQUEST_BYTES
         steady = per_second[60:]
         worst = max(sum(steady[at : at + 10]) for at in range(len(steady) - 9))
-        fairness = sum(by_member) ** 2 / (len(by_member) * sum(one * one for one in by_member))
         begin_s, end_s = CUT_S
         rates = [
             sum(some) / max(1, len(some)) / BOUND for some in (per_second[60:begin_s], per_second[begin_s:end_s], per_second[end_s + 2 :])
         ]
         needless = self.needless / self.throttles if self.throttles else 0.0
-        return Figures(sum(steady) / len(steady) / BOUND, worst / 10 / BOUND, fairness, needless, *rates)
+        return Figures(sum(steady) / len(steady) / BOUND, worst / 10 / BOUND, jains_index(by_member), needless, *rates)
 
 
 def simulated(

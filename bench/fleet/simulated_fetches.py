@@ -17,6 +17,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from bench.fleet.cells import LONG_RUN_GOAL, WORST_GOAL
+from bench.fleet.loads import connections_of, jains_index
 from proxy.enforcement.mode import Mode
 from tests.support.fleet.fleet_proxies import WAIT_MS, FleetProxies
 from tests.support.memory.fetch_load import Fetcher, FetchLoad, worst_bytes
@@ -137,9 +138,8 @@ class _Simulation:
                 begun = self._by_member()
         worst = worst_bytes(passed[::PARTS], WORST_S, BURST_S) / WORST_S / BOUND
         shares = [later - first for later, first in zip(self._by_member(), begun, strict=True)]
-        fairness = sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
         waits = self._load.waits_ms
-        return Figures(_long_run(passed), worst, fairness, sum(wait > 0 for wait in waits) / len(waits))
+        return Figures(_long_run(passed), worst, jains_index(shares), sum(wait > 0 for wait in waits) / len(waits))
 
     def _move(self, placement: Placement) -> None:
         """Let all clients leave, and others connect to each member at once."""
@@ -172,14 +172,10 @@ Placement = Sequence[tuple[int, int]]
 
 def _placements(case: Case) -> Iterator[Placement]:
     """Yield where clients connect, and where after each move."""
-    members = case.members
-    if case.load == "even":
-        return cycle([[(CONNECTIONS // members, 0)] * members])
-    if case.load == "skewed":
-        return cycle([[(CONNECTIONS - members + 1, 0)] + [(1, 0)] * (members - 1)])
     if case.load == BELOW:
         return cycle([_below(case)])
-    return cycle([[(CONNECTIONS * (number == at), 0) for number in range(members)] for at in range(members)])
+    moves = range(case.members if case.load == "moving" else 1)
+    return cycle([[(count, 0) for count in connections_of(case.load, case.members, CONNECTIONS, moves=at)] for at in moves])
 
 
 def _below(case: Case) -> Placement:

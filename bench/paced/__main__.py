@@ -5,7 +5,7 @@ python -m bench.paced --processes [--seconds 60] [--no-write]   workers and memb
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
 python -m bench.paced --real --request-time [--workers 1,2] [--members 2]   small requests under a quota of request time instead
-python -m bench.paced --real --shares [--workers 2,4]   members of a group that all want more than they get, also by weight
+python -m bench.paced --real --shares [--workers 2,4] [--members 2]   members of a group that all want more than they get, also by weight
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 python -m bench.paced --cpu      CPU of a whole request under a schedule over that with a window
 
@@ -179,8 +179,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "paced")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
-    if options.shares and (options.members or not options.real):
-        parser.error("--shares needs --real, and goes with --workers only: a fleet has no weights")
+    if options.shares and not options.real:
+        parser.error("--shares needs --real")
     if options.seconds <= 10:
         parser.error("--seconds has to be above 10, since figures begin at second 10")
     return options

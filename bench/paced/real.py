@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -136,6 +136,15 @@ class Latencies:
         return _quantile(sorted(self.seconds), part) * 1e3
 
 
+def together(parts: Iterable[Passed]) -> Passed:
+    """Return what passed at all members."""
+    whole = Passed()
+    for part in parts:
+        whole.samples += part.samples
+        whole.disconnects += part.disconnects
+    return whole
+
+
 class RealBroker:
     """A broker with a Sluice, or a fleet of them, for each way. A context manager."""
 
@@ -177,12 +186,7 @@ class RealBroker:
     async def _saturate(self, way: Way, load: Load, seconds: int) -> Passed:
         """Run the connections of a load, an equal number at each member."""
         places = self._places(way, load, "flow")
-        parts = await asyncio.gather(*(saturate(load.kind, place, load.connections // way.members, seconds) for place in places))
-        whole = Passed()
-        for part in parts:
-            whole.samples += part.samples
-            whole.disconnects += part.disconnects
-        return whole
+        return together(await asyncio.gather(*(saturate(load.kind, place, load.connections // way.members, seconds) for place in places)))
 
     def latencies(self, load: Load, seconds: int) -> dict[Way, Latencies]:
         """Run producers that send 1.5 times the bound, in all ways at once; their requests are 0 to 1 in flight on each connection."""

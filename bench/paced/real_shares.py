@@ -1,6 +1,7 @@
-"""Members of a group that all want more than they get, at a real broker: their shares by a schedule, in one process and in several workers.
+"""Members of a group that all want more than they get, at a real broker: their shares by a schedule, in one process and in several ones.
 
-The members of a row share a bound: clients of one group from different addresses, or groups with one parent and a weight each.
+The members of a row share a bound: clients of one group from different addresses, or groups with one parent and a weight each. In a fleet
+only groups have shares over all proxies. Connections of the first group of a row are then at one proxy, and those of the others at all.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bench.harness.arms import Arm, start_sluice
+from bench.harness.arms import start_sluice
 from bench.harness.engine import Engine
 from bench.harness.raw_client import Passed, Place, saturate
 from bench.paced.loads import are_due
-from bench.paced.real import BOUND, STEADY_S, Way
+from bench.paced.real import BOUND, STEADY_S, Way, together
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.kafka.java_tools import JavaTools
@@ -98,13 +99,16 @@ def share_lines(seconds: int, ways: Sequence[Way], rows: Sequence[Row] = ROWS) -
             create_topic(tools, cluster.bootstrap, TOPIC)
         port = int(cluster.bootstrap.rsplit(":", 1)[1])
         for way in ways:
-            configuration = _configuration(way, engine.folder, rows)
-            arm = start_sluice(port, engine.folder, flags=["--config", str(configuration)])
-            try:
-                found = asyncio.run(_passed(arm, seconds, rows))
-            finally:
-                arm.stop()
-            for row, passed in zip(rows, found, strict=True):
+            its_rows = [row for row in rows if row.by_group or way.members == 1]
+            flags = ["--config", str(_configuration(way, engine.folder, its_rows))]
+            with ExitStack() as arms:
+                ports: list[int] = []
+                for _ in range(way.members):
+                    arm = start_sluice(port, engine.folder, flags=flags)
+                    arms.callback(arm.stop)
+                    ports.append(arm.port)
+                found = asyncio.run(_passed(ports, seconds, its_rows))
+            for row, passed in zip(its_rows, found, strict=True):
                 yield _line(row, way, passed, seconds)
 
 
@@ -114,15 +118,23 @@ def _configuration(way: Way, folder: Path, rows: Sequence[Row]) -> Path:
     return path
 
 
-async def _passed(arm: Arm, seconds: int, rows: Sequence[Row]) -> list[list[Passed]]:
+async def _passed(ports: Sequence[int], seconds: int, rows: Sequence[Row]) -> list[list[Passed]]:
     """Run the clients of all rows; return what passed of each member, by row."""
-    places = [
-        (client, Place(arm.port, f"{number}-{member}", TOPIC, client.size, source=None if row.by_group else f"127.0.0.{member + 2}"))
-        for number, row in enumerate(rows)
-        for member, client in enumerate(row.clients)
-    ]
-    found = iter(await asyncio.gather(*(saturate("produce", place, client.connections, seconds) for client, place in places)))
-    return [[next(found) for _ in row.clients] for row in rows]
+    return await asyncio.gather(
+        *(
+            asyncio.gather(*(_passed_of(row, number, member, ports, seconds) for member in range(len(row.clients))))
+            for number, row in enumerate(rows)
+        )
+    )
+
+
+async def _passed_of(row: Row, number: int, member: int, ports: Sequence[int], seconds: int) -> Passed:
+    """Run the clients of one member; return what passed of it at all proxies."""
+    client, its_ports = row.clients[member], ports[:1] if member == 0 else ports
+    source = None if row.by_group else f"127.0.0.{member + 2}"
+    places = [Place(port, f"{number}-{member}", TOPIC, client.size, source=source) for port in its_ports]
+    count = client.connections // len(places)
+    return together(await asyncio.gather(*(saturate("produce", place, count, seconds) for place in places)))
 
 
 def _line(row: Row, way: Way, passed: Sequence[Passed], seconds: int) -> str:

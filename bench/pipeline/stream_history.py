@@ -152,8 +152,7 @@ def _measured(root: Path, number: int, form: str) -> Arm:
     history = History(there, output.landed())
     seconds = time.process_time() - began
     times = []
-    template = next(iter(output.landed()[0].values()))
-    assert template is not None
+    template = next(iter(next(ledger.read_markers(root / "out"))[1].manifests))
     for batch_id, manifest in zip(range(number, number + BATCHES), itertools.islice(_manifests(template), number, None), strict=False):
         _put_manifest(root / "in", manifest)
         began = time.process_time()
@@ -168,7 +167,7 @@ def _land(batch_id: int, root: Path, history: History, listing: Listing, output:
     [path] = sorted(path for path in there.sizes if path not in history)
     found = there.read([path])
     put_planned(root / "checkpoint", batch_id, [path])
-    fresh = history.add(batch_id, found)
+    fresh = history.add(found)
     history.look_ahead(fresh, there, {Path(path).stem: path})
     history.works(fresh, there)
     output.publish(batch_id, found, Written(1), [_judged(one) for one in fresh])

@@ -9,7 +9,7 @@ import click
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import SPARK_OUTPUT
-from pipeline.commands.execution.sinks import Sink, sink_options
+from pipeline.commands.execution.sinks import ICEBERG, Sink, sink_options
 from pipeline.stream.defaults import MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, its URL, or kafka://HOST:PORT/TOPIC.")
 @click.option("--checkpoint", type=SPARK_OUTPUT, required=True, metavar="DIR", help="Directory for the state of the stream, or its URL.")
-@sink_options("Write the tables to this directory, or URL.", SPARK_OUTPUT)
+@sink_options("Write the tables and the files of a topic to this directory, or URL.", SPARK_OUTPUT, has_other_files=True)
 @click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @click.option(
     "--command-config",
@@ -45,6 +45,8 @@ def stream(
 
     out = sink.out if isinstance(sink.out, Path | str) else None
     settings = StreamSettings(source, checkpoint, out, once, client_properties, messages_max, in_tables=not sink.is_of_files)
+    if not settings.is_topic:
+        sink.check_no_directory()
     session_settings = common.session if sink.is_of_files else sink.settings_of_spark(common.session)
     check_settings(settings)
     from pipeline.commands.execution.output import write_output
@@ -64,9 +66,11 @@ def stream(
 
 
 def _tables(spark: Any, sink: Sink) -> "StreamOutput":
+    from pipeline.spark.stream.batches import opened
     from pipeline.spark.stream.table_output import TableOutput
 
-    return TableOutput(spark, sink.format_on(spark))
+    files = opened(spark, sink.out) if sink.kind == ICEBERG and sink.out is not None else None
+    return TableOutput(spark, sink.format_on(spark), files)
 
 
 def _progress(line: str) -> None:

@@ -7,6 +7,7 @@ replaces. So each batch has a text at any time, and where two files have it, it 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,8 @@ BYTES_MAX: Final = 64 * 2**20
 """Highest length of the files that become one."""
 _NAME: Final = re.compile(r"(\d{12})(?:-(\d{12}))?\.json(?:\.zst)?")
 _COMPRESSION: Final = "zstd"
+_PIECE_BYTES: Final = 2**20
+"""Bytes that are decompressed together."""
 
 
 class _Line(msgspec.Struct, Generic[Content]):
@@ -57,7 +60,8 @@ class BatchFiles(Generic[Content]):
     """
 
     def __init__(self, out: AnyPath, folder: str, content: Any, what: str) -> None:
-        self._out, self._folder, self._content, self._what = out, folder, content, what
+        self._out, self._folder, self._what = out, folder, what
+        self._decoder: msgspec.json.Decoder[_Line[Content]] = msgspec.json.Decoder(_Line[content])
 
     def path(self, batch_id: int) -> AnyPath:
         """Return the path of the file that a batch begins with."""
@@ -68,8 +72,8 @@ class BatchFiles(Generic[Content]):
         merged = (self._merged_path(batch_id // width * width, width) for width in WIDTHS)
         return any(read_if_there(path) is not None for path in (self.path(batch_id), *merged))
 
-    def read(self) -> dict[int, Content]:
-        """Return the texts of all batches, in order.
+    def read(self) -> Iterator[tuple[int, Content]]:
+        """Yield the text of each batch, in order. One text is in memory at a time.
 
         Raises:
             BadInputError: a file is damaged, or an object store refuses.
@@ -77,7 +81,8 @@ class BatchFiles(Generic[Content]):
         """
         files, _ = _without_replaced(self._files())
         expect_files(file.path for file in files)
-        return dict(pair for file in files for pair in self._texts_of(file))
+        for file in files:
+            yield from self._texts_of(file)
 
     def merge(self, next_id: int) -> bool:
         """Merge the files of blocks all of whose batches are before `next_id`; return whether it has reached its limit.
@@ -105,7 +110,8 @@ class BatchFiles(Generic[Content]):
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, _COMPRESSION) as lines:
             for file in block:
-                lines.write(self._lines_of(file))
+                for line in self._lines_of(file):
+                    lines.write(line)
         _write(path, sink.getvalue().to_pybytes())
         _remove(block)
 
@@ -121,25 +127,27 @@ class BatchFiles(Generic[Content]):
         return self._out / self._folder / f"{first:012d}-{first + width - 1:012d}.json.zst"
 
     def _texts_of(self, file: _File) -> Iterator[tuple[int, Content]]:
-        lines = self._lines_of(file)
         try:
-            found = msgspec.json.Decoder(_Line[self._content]).decode_lines(lines)  # type: ignore[name-defined]
+            for line in self._lines_of(file):
+                found = self._decoder.decode(line)
+                yield found.batch_id, found.content
         except msgspec.MsgspecError as error:
             raise self._damaged(file, error) from error
-        return ((line.batch_id, line.content) for line in found)
 
-    def _lines_of(self, file: _File) -> bytes:
-        """Return a line for each batch of a file."""
+    def _lines_of(self, file: _File) -> Iterator[bytes]:
+        """Yield a line for each batch of a file."""
         try:
             data = file.path.read_bytes()
-            if file.path.suffix == ".zst":
-                with pa.CompressedInputStream(pa.BufferReader(data), _COMPRESSION) as stream:
-                    lines = bytes(stream.read())
-                if not lines.endswith(b"\n"):
-                    raise OSError("its end is missing")
-                return lines
-            text = msgspec.json.format(data, indent=-1)
-            return b'{"batch_id":%d,"content":%s}\n' % (file.first, text)
+            if file.path.suffix != ".zst":
+                yield b'{"batch_id":%d,"content":%s}\n' % (file.first, msgspec.json.format(data, indent=-1))
+                return
+            line = b""
+            with pa.CompressedInputStream(pa.BufferReader(data), _COMPRESSION) as stream:
+                for line in io.BufferedReader(stream, _PIECE_BYTES):
+                    if line.endswith(b"\n"):
+                        yield line
+            if not line.endswith(b"\n"):
+                raise OSError("its end is missing")
         except FileNotFoundError as error:
             raise IncompleteError(f"{file.path}: another stream has merged it meanwhile; run one stream at a time") from error
         except (OSError, msgspec.MsgspecError) as error:

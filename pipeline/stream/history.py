@@ -1,23 +1,43 @@
 """The file sets that a stream has landed, in memory: a batch looks up what it needs, and reads only what is new.
 
+There may be hundreds of thousands of them, so that a manifest stays without its files and totals. The manifests that were used last are
+whole, and another one is read again when its files are judged.
+
 A manifest that was written anew since it landed has another length, and is read again: a user was forgotten, or file sets were merged.
 """
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from metering_format.manifest import Manifest, manifest_text
+import msgspec
+
+from metering_format.manifest import RUN_KEYS, Manifest, TypeCount, UsageTotal, manifest_text
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
-from pipeline.manifest import FoundManifest, RunKey, in_order, without_parts
+from pipeline.manifest import FoundManifest, RunKey, in_order, same_name, without_parts
 from pipeline.stream.listing import Listed
 from pipeline.validation.warm_up import Work, warm_up_span_ms, work_of
 
 Position = tuple[int, int]
 """First sequence number and part of a file set, its place in the run."""
+WHOLE_MAX: Final = 1_024
+"""Number of whole manifests in memory, of a few KiB each."""
+_NO_COUNTS: Final[dict[str, TypeCount]] = {}
+_NO_USAGE: Final = UsageTotal()
+
+
+class _Text(NamedTuple):
+    """The file of a manifest: path, length in bytes, and a hash of its content."""
+
+    path: str
+    length: int
+    digest: bytes
 
 
 @dataclass(slots=True)
@@ -25,9 +45,9 @@ class _Run:
     """The file sets of a run, in decision order.
 
     Attributes:
+        manifests: without their files and totals.
         ahead: those that have not landed, and that only follow-ups were judged with.
-        paths: the path of each manifest.
-        lengths: length of the text of each manifest in bytes.
+        texts: the file of each manifest.
         names: of all file sets, also of merged ones.
         compared: number of landed file sets, the first of the run, that `between` is about.
         between: the losses that are known from the second one of these on.
@@ -35,16 +55,15 @@ class _Run:
 
     manifests: list[Manifest] = field(default_factory=list)
     ahead: set[Position] = field(default_factory=set)
-    paths: dict[Position, str] = field(default_factory=dict)
-    lengths: dict[Position, int] = field(default_factory=dict)
+    texts: dict[Position, _Text] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     span_ms: int = 0
     compared: int = 1
     between: list[str] = field(default_factory=list)
 
-    def put(self, path: str, manifest: Manifest, length: int, *, is_ahead: bool = False) -> bool:
+    def put(self, manifest: Manifest, text: _Text, *, is_ahead: bool = False) -> bool:
         """Add a file set, or replace it; return whether it is new."""
-        position = _position(manifest)
+        position, manifest = _position(manifest), brief(manifest, self.manifests[0] if self.manifests else None)
         at = bisect_left(self.manifests, position, key=_position)
         is_there = at < len(self.manifests) and _position(self.manifests[at]) == position
         is_new = not is_there or position in self.ahead
@@ -58,7 +77,7 @@ class _Run:
             self.ahead.discard(position)
         elif not is_there:
             self.ahead.add(position)
-        self.paths[position], self.lengths[position] = path, length
+        self.texts[position] = text
         self.names |= {manifest.file_set, manifest.last_file_set}
         if manifest.merged:
             self.manifests = without_parts(self.manifests)
@@ -87,33 +106,34 @@ class History:
 
     Args:
         there: the metering directory now.
-        landed: for each batch that counts, its file sets by the path of the manifest; None: the output does not have the manifest.
+        landed: each batch that counts, and its file sets by the path of the manifest; None: the output does not have the manifest.
 
     Raises:
         BadInputError: a manifest cannot be read.
     """
 
-    def __init__(self, there: Listed, landed: Mapping[int, Mapping[str, Manifest | None]]) -> None:
-        self._batch_of: dict[str, int] = {}
+    def __init__(self, there: Listed, landed: Iterable[tuple[int, Mapping[str, Manifest | None]]]) -> None:
+        self._landed: set[str] = set()
         self._runs: dict[RunKey, _Run] = {}
-        for batch_id, file_sets in sorted(landed.items()):
+        self._whole: OrderedDict[str, Manifest] = OrderedDict()
+        for _, file_sets in landed:
             for path, manifest in file_sets.items():
-                self._batch_of[path] = batch_id
+                self._landed.add(path)
                 if manifest is not None:
-                    self._run_of(manifest).put(path, manifest, len(manifest_text(manifest)))
+                    self._put(path, manifest)
                     continue
                 for one in there.read({path} & there.sizes.keys()):  # retention may have removed it
-                    self._run_of(one.manifest).put(path, one.manifest, one.bytes)
+                    self._put(path, one.manifest, one.bytes)
 
     def __contains__(self, path: str) -> bool:
         """Whether the file set of a manifest has landed."""
-        return path in self._batch_of
+        return path in self._landed
 
     def __len__(self) -> int:
         """The number of manifests."""
-        return len(self._batch_of)
+        return len(self._landed)
 
-    def add(self, batch_id: int, found: Iterable[FoundManifest]) -> list[Manifest]:
+    def add(self, found: Iterable[FoundManifest]) -> list[Manifest]:
         """Add the file sets of a batch; return those that are not copies of another one.
 
         Raises:
@@ -122,13 +142,13 @@ class History:
         new = []
         for one in found:
             run, manifest = self._run_of(one.manifest), one.manifest
-            self._batch_of[one.path] = batch_id
-            known = _of_position(run.manifests, _position(manifest))
-            if known is not None:
-                in_order([known, manifest])
+            self._landed.add(one.path)
+            known = run.texts.get(_position(manifest))
+            if known is not None and known.digest != _digest(manifest_text(manifest)):
+                raise same_name(manifest)
             if landed := next((name for name in manifest.parts if name in run.names), None):
                 raise IncompleteError(f"{one.path}: was merged with {landed}, which has landed; use a new --checkpoint and --out")
-            if run.put(one.path, manifest, one.bytes):
+            if self._put(one.path, manifest, one.bytes):
                 new.append(manifest)
         return new
 
@@ -146,24 +166,29 @@ class History:
                 [one] = there.read([waiting[name]])
                 if one.manifest.run_id != own.run_id or one.manifest.proxy_id != own.proxy_id:
                     break
-                run.put(one.path, one.manifest, one.bytes, is_ahead=True)
+                self._put(one.path, one.manifest, one.bytes, is_ahead=True)
                 if one.manifest.last_ts_ms <= own.first_ts_ms - run.span_ms:
                     break
                 name = one.manifest.previous
 
     def works(self, fresh: Iterable[Manifest], there: Listed) -> list[Work]:
-        """Return each file set after the earlier ones of its run that can affect it, as far as they are there."""
+        """Return each file set after the earlier ones of its run that can affect it, as far as they are there, with whole manifests."""
         found = []
         for manifest in fresh:
             run = self._run_of(manifest)
             at = bisect_left(run.manifests, _position(manifest), key=_position)
             *before, _ = work_of(run.manifests, at, run.span_ms)
-            present = (self._current(run, one, there) for one in before)
-            found.append((*(one for one in present if one is not None), manifest))
+            own = self._whole_of(run, manifest, there) or manifest
+            found.append((*self.whole(before, there), own))
         return found
 
+    def whole(self, manifests: Iterable[Manifest], there: Listed) -> list[Manifest]:
+        """Return the whole manifests of file sets, those that are there, as they are now."""
+        found = (self._whole_of(self._run_of(one), one, there) for one in manifests)
+        return [one for one in found if one is not None]
+
     def present(self, there: Listed) -> list[Manifest]:
-        """Return the landed file sets whose manifests are there, as they are now, each run in decision order."""
+        """Return the landed file sets whose manifests are there, as they are now, each run in decision order, without files and totals."""
         current = (self._current(run, one, there) for run in self._runs.values() for one in list(run.landed()))
         return in_order(one for one in current if one is not None)
 
@@ -181,21 +206,46 @@ class History:
     def _run_of(self, manifest: Manifest) -> _Run:
         return self._runs.setdefault((manifest.proxy_id, manifest.run_id), _Run())
 
-    @staticmethod
-    def _current(run: _Run, manifest: Manifest, there: Listed) -> Manifest | None:
-        """Return a manifest as it is in the directory now; None: it is not there."""
-        path = run.paths[_position(manifest)]
-        if path not in there.sizes:
+    def _put(self, path: str, manifest: Manifest, length: int | None = None, *, is_ahead: bool = False) -> bool:
+        """Add a file set, or replace it; return whether it is new. Without a length, it is that of the text that a proxy writes."""
+        data = manifest_text(manifest)
+        text = _Text(path, len(data) if length is None else length, _digest(data))
+        self._keep_whole(path, manifest)
+        return self._run_of(manifest).put(manifest, text, is_ahead=is_ahead)
+
+    def _keep_whole(self, path: str, manifest: Manifest) -> None:
+        self._whole[path] = manifest
+        self._whole.move_to_end(path)
+        if len(self._whole) > WHOLE_MAX:
+            self._whole.popitem(last=False)
+
+    def _whole_of(self, run: _Run, manifest: Manifest, there: Listed) -> Manifest | None:
+        """Return the whole manifest of a file set as it is in the directory now; None: it is not there."""
+        if self._current(run, manifest, there) is None:
             return None
-        if run.lengths[_position(manifest)] == there.sizes[path]:
+        path = run.texts[_position(manifest)].path
+        known = self._whole.get(path)
+        if known is None:
+            [found] = there.read([path])
+            known = found.manifest
+        self._keep_whole(path, known)
+        return known
+
+    def _current(self, run: _Run, manifest: Manifest, there: Listed) -> Manifest | None:
+        """Return a manifest as it is in the directory now; None: it is not there."""
+        text = run.texts[_position(manifest)]
+        if text.path not in there.sizes:
+            return None
+        if text.length == there.sizes[text.path]:
             return manifest
-        [found] = there.read([path])
+        [found] = there.read([text.path])
         now = found.manifest
         missing = next((name for name in (now.file_set, *now.parts) if name not in run.names), None)
         if missing is not None:
-            text = f"{there.directory / path}: was merged with {missing}, which has not landed; use a new --checkpoint and --out"
-            raise IncompleteError(text)
-        run.put(path, now, found.bytes)
+            raise IncompleteError(
+                f"{there.directory / text.path}: was merged with {missing}, which has not landed; use a new --checkpoint and --out"
+            )
+        self._put(text.path, now, found.bytes)
         return now
 
 
@@ -203,6 +253,11 @@ def _position(manifest: Manifest) -> Position:
     return manifest.first_seq, manifest.part
 
 
-def _of_position(manifests: Sequence[Manifest], position: Position) -> Manifest | None:
-    at = bisect_left(manifests, position, key=_position)
-    return manifests[at] if at < len(manifests) and _position(manifests[at]) == position else None
+def brief(manifest: Manifest, like: Manifest | None) -> Manifest:
+    """Return a manifest without its files and totals. What describes the run it shares with another one of the run."""
+    shared = {} if like is None else {name: getattr(like, name) for name in RUN_KEYS if getattr(like, name) == getattr(manifest, name)}
+    return msgspec.structs.replace(manifest, files=(), counts=_NO_COUNTS, usage=_NO_USAGE, **shared)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()

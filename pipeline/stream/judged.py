@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -33,12 +33,10 @@ def put_judged(out: AnyPath, batch_id: int, judged: Sequence[Judged]) -> None:
     write_whole(judged_files(out).path(batch_id), msgspec.json.encode(judged).decode())
 
 
-def judged_so_far(out: AnyPath, batches: Iterable[int]) -> tuple[list[Judged], list[int]]:
-    """Return the verdicts of all batches, and the batches of earlier versions, which have none.
+def judged_so_far(out: AnyPath) -> Iterator[tuple[int, list[Judged]]]:
+    """Yield the verdicts of each batch, in order. Batches of earlier versions have none.
 
     Raises:
         BadInputError: a file cannot be read.
     """
-    found = judged_files(out).read()
-    wanted = list(batches)
-    return [one for batch_id in wanted for one in found.get(batch_id, ())], [batch_id for batch_id in wanted if batch_id not in found]
+    return judged_files(out).read()

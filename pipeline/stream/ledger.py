@@ -1,7 +1,7 @@
 """Markers of a stream, one per batch, written after the batch's rows. Rows of a batch without a marker do not count."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,17 +55,16 @@ def marker_files(out: AnyPath) -> BatchFiles[Marker]:
     return BatchFiles(out, BATCHES, Marker, "markers of `sluice meter stream`")
 
 
-def read_markers(out: AnyPath) -> dict[int, Marker]:
-    """Return the markers of all complete batches, in order.
+def read_markers(out: AnyPath) -> Iterator[tuple[int, Marker]]:
+    """Yield the marker of each complete batch, in order.
 
     Raises:
         BadInputError: a marker is invalid, or an object store refuses.
     """
-    markers = marker_files(out).read()
-    for batch_id, marker in markers.items():
+    for batch_id, marker in marker_files(out).read():
         if marker.divergences is None and isinstance(out, Path):
             marker.divergences = _in_table(out, batch_id)
-    return markers
+        yield batch_id, marker
 
 
 def _in_table(out: Path, batch_id: int) -> int:
@@ -74,21 +73,11 @@ def _in_table(out: Path, batch_id: int) -> int:
     return sum(sum(pq.read_table(file, columns=["divergences"], partitioning=None).column(0).to_pylist()) for file in files)
 
 
-def put_marker(out: AnyPath, batch_id: int, found: Sequence[FoundManifest], written: Written) -> Marker:
-    """Write and return the marker of a complete batch: its file sets, rows by table, and divergences."""
+def put_marker(out: AnyPath, batch_id: int, found: Sequence[FoundManifest], written: Written) -> None:
+    """Write the marker of a complete batch: its file sets, rows by table, and divergences."""
     stems, manifests = {one.path: one.sha256 for one in found}, [one.manifest for one in found]
     marker = Marker(stems, dict(written.rows), written.divergences, written.findings[:FINDINGS_MAX], manifests)
     _put(marker_files(out).path(batch_id), msgspec.to_builtins(marker))
-    return marker
-
-
-def divergences_of(markers: Mapping[int, Marker], batches: Iterable[int]) -> tuple[int, list[Divergence]]:
-    """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
-    number, findings = 0, list[Divergence]()
-    for batch_id in batches:
-        number += markers[batch_id].divergences or 0
-        findings += markers[batch_id].findings[: FINDINGS_MAX - len(findings)]
-    return number, findings
 
 
 def reported_before(out: AnyPath) -> int | None:
@@ -107,8 +96,13 @@ def name_of(out: AnyPath) -> str:
     return str(out.resolve() if isinstance(out, Path) else out)
 
 
-def check_checkpoint(out: AnyPath, checkpoint: AnyPath) -> None:
+def check_checkpoint(out: AnyPath, checkpoint: AnyPath, name: str | None = None) -> None:
     """Check that `out` belongs to the checkpoint, since batch numbers have a meaning only within one checkpoint.
+
+    Args:
+        out: the directory.
+        checkpoint: the checkpoint.
+        name: the output that the checkpoint begins with; None: it is the directory.
 
     Raises:
         BadInputError: `out` belongs to another checkpoint.
@@ -117,7 +111,7 @@ def check_checkpoint(out: AnyPath, checkpoint: AnyPath) -> None:
     known, ours = None if text is None else json.loads(text)["query"], query_of(checkpoint)
     if known is not None and known != ours:
         raise BadInputError(f"--out {out}: written with another checkpoint than {checkpoint}; name that one, or an empty directory")
-    if known is None and ours is not None and output_of(checkpoint) != name_of(out):
+    if known is None and ours is not None and output_of(checkpoint) != (name or name_of(out)):
         raise BadInputError(f"--checkpoint {checkpoint}: has been used for another --out than {out}; name an empty directory")
 
 

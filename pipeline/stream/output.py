@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from metering_format.manifest import Manifest
 from pipeline.manifest import FoundManifest
 from pipeline.storage.paths import AnyPath
 from pipeline.stream.judged import Judged
-from pipeline.stream.result import Written
+from pipeline.stream.result import FINDINGS_MAX, Written
 from pipeline.validation.divergence import Divergence
+
+
+class Found(NamedTuple):
+    """The divergences of a batch: their number, and the first of each group and file set, up to the number that is kept."""
+
+    divergences: int
+    findings: Sequence[Divergence]
+
+
+def divergences_of(known: Mapping[int, Found], batches: Iterable[int]) -> tuple[int, list[Divergence]]:
+    """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
+    number, findings = 0, list[Divergence]()
+    for batch_id in batches:
+        number += known[batch_id].divergences
+        findings += known[batch_id].findings[: FINDINGS_MAX - len(findings)]
+    return number, findings
 
 
 class StreamOutput(Protocol):
@@ -21,7 +37,7 @@ class StreamOutput(Protocol):
         """The folder or namespace, which a checkpoint belongs to."""
 
     def check(self, checkpoint: AnyPath) -> None:
-        """Check that the output belongs to the checkpoint, and read which batches count.
+        """Check that the output belongs to the checkpoint.
 
         Raises:
             BadInputError: it belongs to another one, or cannot be used.
@@ -30,8 +46,15 @@ class StreamOutput(Protocol):
     def claim(self, query_id: str) -> None:
         """Note the query that the batches belong to."""
 
-    def landed(self) -> Mapping[int, Mapping[str, Manifest | None]]:
-        """Return the file sets of each batch that counts, by the path of the manifest; None: the output does not have the manifest."""
+    def landed(self) -> Iterator[tuple[int, Mapping[str, Manifest | None]]]:
+        """Read which batches count, in order, and yield the file sets of each.
+
+        The file sets are by the path of the manifest; None: the output does not have the manifest. Other methods know the batches that
+        this one has read.
+        """
+
+    def batches(self) -> Collection[int]:
+        """Return the batches that count."""
 
     def divergences_of(self, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
         """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept."""
@@ -42,8 +65,8 @@ class StreamOutput(Protocol):
     def put_reported(self, divergences: int) -> None:
         """Note the number of divergences that a call reports."""
 
-    def judged_so_far(self) -> tuple[list[Judged], list[int]]:
-        """Return the verdicts of all batches, and the batches of earlier versions, which have none."""
+    def judged_so_far(self) -> Iterator[tuple[int, Sequence[Judged]]]:
+        """Yield the verdicts of each batch, in order. Batches of earlier versions have none."""
 
     def hold(self, table: str, rows: Any, batch_id: int) -> tuple[int, Any]:
         """Make the rows of a table in a batch ready; return their number, and a frame with them."""

@@ -110,7 +110,7 @@ def topic_of(source: str) -> tuple[str, str]:
 def _check_topic(settings: StreamSettings) -> None:
     if settings.out is None:
         raise BadInputError(
-            f"--from {settings.source}: files of a topic need a folder, and tables of a catalog have none; use --sink delta"
+            f"--from {settings.source}: files of a topic need a directory, and tables of a catalog have none; name one with --out"
         )
     check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
 

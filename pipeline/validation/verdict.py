@@ -183,27 +183,37 @@ def merge(
     """
     verdict = Verdict(manifests=dict(hashes))
     for key, judged in file_sets.items():
-        findings = verdict.findings[key] = Findings()
-        findings.merge(file_set.findings for _, file_set in judged)
-        long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged))
-        verdict.long_runs += long_runs.values()
-        for finding in too_fast:
-            findings.add(finding)
-        check_buckets([(manifest, file_set.buckets) for manifest, file_set in judged], findings, is_whole=judged[0][0].first_seq == 0)
-        check_settings([(manifest, file_set.states) for manifest, file_set in judged], findings)
-        verdict.groups += number_of(united(file_set.groups for _, file_set in judged))
-        for _, file_set in judged:
-            verdict.names.setdefault(key, {}).update(file_set.names)
-            verdict.decisions += file_set.decisions
-            verdict.unjudged += file_set.unjudged
-            verdict.replayed_exactly += file_set.replayed_exactly
-            verdict.observed += file_set.observed
-            for quota_type, count in file_set.counts.items():
-                totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
-                for name in totals:
-                    totals[name] += getattr(count, name)
-    completeness = completeness_of({key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
+        add_run(verdict, key, judged)
+    add_completeness(verdict, {key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
+    return verdict
+
+
+def add_run(verdict: Verdict, key: RunKey, judged: Sequence[tuple[Manifest, FileSetVerdict]]) -> None:
+    """Add the verdicts of all file sets of a run, in decision order, without the completeness of the run."""
+    findings = verdict.findings[key] = Findings()
+    findings.merge(file_set.findings for _, file_set in judged)
+    long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged))
+    verdict.long_runs += long_runs.values()
+    for finding in too_fast:
+        findings.add(finding)
+    check_buckets([(manifest, file_set.buckets) for manifest, file_set in judged], findings, is_whole=judged[0][0].first_seq == 0)
+    check_settings([(manifest, file_set.states) for manifest, file_set in judged], findings)
+    verdict.groups += number_of(united(file_set.groups for _, file_set in judged))
+    for _, file_set in judged:
+        verdict.names.setdefault(key, {}).update(file_set.names)
+        verdict.decisions += file_set.decisions
+        verdict.unjudged += file_set.unjudged
+        verdict.replayed_exactly += file_set.replayed_exactly
+        verdict.observed += file_set.observed
+        for quota_type, count in file_set.counts.items():
+            totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
+            for name in totals:
+                totals[name] += getattr(count, name)
+
+
+def add_completeness(verdict: Verdict, runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> None:
+    """Add the losses of runs; `removed` is that of `merge`."""
+    completeness = completeness_of(runs, removed)
     verdict.dropped = completeness.dropped
     verdict.removed += completeness.removed
     verdict.incomplete += completeness.incomplete + completeness.unfinished
-    return verdict

@@ -206,6 +206,11 @@ class Pacings:
         names = (name,) if self.groups is None else self.groups.path_below(name, above)
         return tuple((one, functools.partial(self.weight_of, one)) for one in names)
 
+    def below(self, name: str) -> tuple[tuple[str, Callable[[], float]], ...]:
+        """Return the declared groups with this parent, each with its weight."""
+        names = () if self.groups is None else self.groups.below(name)
+        return tuple((one, functools.partial(self.weight_of, one)) for one in names)
+
     def is_paced(self, tags: Mapping[str, str], rule: ClientQuotaEntity | None = None) -> bool:
         """Whether the group of these tags is paced.
 

@@ -101,7 +101,6 @@ class MeteringWriter:
         self._failing = False
         self._retry_at_ms = 0
         self._synced_ms = 0
-        self._retained_ms = 0
         self._thread = threading.Thread(target=self._run, name="metering-writer", daemon=True)
         self.converter = Converter(settings.directory, settings.retention, convert, self.counts, publish=settings.publish)
 

@@ -25,17 +25,15 @@ class BufferAccount:
         bytes_max: the limit, which a reload may change.
         reserved_bytes: sum of all reservations.
         unsent_bytes: unsent bytes of all transports at the last measurement.
-        evictions: number of connections ended because the limit was reached.
     """
 
-    __slots__ = ("_addresses", "bytes_max", "evictions", "reserved_bytes", "unsent_bytes")
+    __slots__ = ("_addresses", "bytes_max", "reserved_bytes", "unsent_bytes")
 
     def __init__(self, bytes_max: int = 1 << 62) -> None:
         self._addresses: dict[str, _Address] = {}
         self.bytes_max = bytes_max
         self.reserved_bytes = 0
         self.unsent_bytes = 0
-        self.evictions = 0
 
     @property
     def frames_bytes_max(self) -> float:
@@ -79,7 +77,6 @@ class BufferAccount:
         largest = max(address.members, key=_reserved_bytes)
         del address.members[largest]
         largest.is_evicted = True
-        self.evictions += 1
         if largest is not newest and largest.end is not None:
             largest.end()
         return largest is not newest  # the connection that is running now ends when it checks `is_evicted`

@@ -2,8 +2,8 @@
 
 Usage of other members becomes known after the lag D of the bus. While this member used u in the last D, the others are assumed to have
 used c x u, where the factor c is what they used in the last seconds for each unit of this member. c is at most the number of other
-members that use the group. In the first 2 D after a silence of the group here, nothing is known about the others: each of them is
-assumed to use as much as this member, and such an assumption delays for at most D.
+members that use the group. In the first 2 D after a silence of the group here (for fetches the time of `known_within_ms`), nothing is
+known about the others: each of them is assumed to use as much as this member, and such an assumption delays for at most D.
 
 Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`). As soon as a window has room, a whole
 window of them can pass within D. So what matters is the lag at that moment, and D is an average. While fetches wait, the others are
@@ -22,6 +22,9 @@ PARTS: Final = 8
 """Own usage is noted once in each of these parts of D, so up to one part more than D counts."""
 LAG_MS_MAX: Final = 2_000
 """A longer lag is a failure of the bus, not a delay to assume."""
+EARLIER_MS_MAX: Final = 1_000
+"""The most by which usage of other members is recorded before it becomes known. D is an average, and files of members are compared with a
+tolerance of 2 s, within which a unit has to be recorded where it was used."""
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
 
@@ -92,9 +95,7 @@ class OwnRecent:
         """
         notes = self._notes
         if amount or before != self._total:
-            if now_ms - self._used_ms > silence_ms:
-                self._first_ms = now_ms
-            self._used_ms = now_ms
+            self.goes_on(silence_ms, now_ms)
         self._total = before + amount
         if notes and now_ms - notes[-1][0] > lag_ms:
             notes.clear()
@@ -105,13 +106,15 @@ class OwnRecent:
             notes.popleft()
         return max(0.0, self._total - notes[0][1])
 
-    def goes_on(self, now_ms: int) -> None:
-        """Note that the use goes on, since a fetch waits."""
+    def goes_on(self, silence_ms: int, now_ms: int) -> None:
+        """Note that there is use, or that a fetch waits. After a silence it begins."""
+        if now_ms - self._used_ms > silence_ms:
+            self._first_ms = now_ms
         self._used_ms = now_ms
 
-    def is_new(self, lag_ms: int, now_ms: int) -> bool:
-        """Whether the present use began less than 2 D ago."""
-        return now_ms - self._first_ms < NEW_LAGS * lag_ms
+    def is_new(self, within_ms: int, now_ms: int) -> bool:
+        """Whether the present use began less than `within_ms` ago."""
+        return now_ms - self._first_ms < within_ms
 
 
 class Fetches(NamedTuple):
@@ -131,7 +134,7 @@ class Fetches(NamedTuple):
 
 
 class Forwarded:
-    """What the fetches of a group have used in the last `FORWARDED_MS`, or in the last 2 D if that is longer."""
+    """What the fetches of a group have used in the time of `known_within_ms`."""
 
     __slots__ = ("_notes", "_waited_ms")
 
@@ -152,41 +155,43 @@ class Forwarded:
         notes, now_ms = self._notes, fetches.time_ms
         if waits:
             self._waited_ms = now_ms
-        if notes and now_ms - notes[-1].time_ms > _span_ms(lag_ms):
+        if notes and now_ms - notes[-1].time_ms > known_within_ms(lag_ms):
             notes.clear()
         if not notes or now_ms - notes[-1].time_ms >= max(1, lag_ms // PARTS):
             notes.append(fetches)
-        del notes[: self._at(now_ms - _span_ms(lag_ms))]
+        del notes[: self._at(now_ms - known_within_ms(lag_ms))]
         here, elsewhere = fetches.asks_here, fetches.asks_elsewhere
         if self._is_full(lag_ms, now_ms):
             here = max(here, max(note.asks_here for note in notes))
             elsewhere = max(elsewhere, max(note.asks_elsewhere for note in notes))
         return elsewhere / here if elsewhere else None
 
-    def unknown(self, fetches: Fetches, factor: float, lag_ms: int) -> float:
+    def unknown(self, fetches: Fetches, factor: float, lag_ms: int, *, is_new: bool = False) -> float:
         """Return the units of fetches elsewhere that are not known, if those elsewhere are forwarded as those here.
 
         Args:
             fetches: those that were noted last.
             factor: from `note`.
+            is_new: whether the use has just begun.
         """
         notes, now_ms = self._notes, fetches.time_ms
-        if not self._is_full(lag_ms, now_ms):
+        if not is_new and not self._is_full(lag_ms, now_ms):
             return 0.0
-        begin = notes[self._at(now_ms - _span_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
+        begin = notes[self._at(now_ms - known_within_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
         forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - begin.elsewhere
         return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
 
     def _is_full(self, lag_ms: int, now_ms: int) -> bool:
         """Whether a fetch waited in the last time. Otherwise the window has room, and there are no waves."""
-        return now_ms - self._waited_ms <= _span_ms(lag_ms)
+        return now_ms - self._waited_ms <= known_within_ms(lag_ms)
 
     def _at(self, time_ms: int) -> int:
         """Return the index of the last note until then, or of the first one."""
         return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
 
 
-def _span_ms(lag_ms: int) -> int:
+def known_within_ms(lag_ms: int) -> int:
+    """Return the time in ms after which fetches elsewhere are known for certain, also if messages are late while fetches pass."""
     return max(FORWARDED_MS, NEW_LAGS * lag_ms)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 from metering_format.event_kinds import REMOTE
 from metering_format.fleet_notes import ASSUMED_NOW
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, Fetches, FleetUsage, is_shared_scope
+from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, Fetches, FleetUsage, is_shared_scope, known_within_ms
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
@@ -146,21 +146,26 @@ class InFleet(Shared):
         if not lag_ms or not others:
             return
         before = self._recorded_before + self._value - sharing.fleet
+        if assumption.reserved:
+            amount = max(0.0, amount - assumption.reserved)  # of older fetches elsewhere
         if sharing.waiting:
-            assumption.recent.goes_on(now_ms)
+            assumption.recent.goes_on(self._span_ms, now_ms)
         used = assumption.recent.used(before, amount, lag_ms, self._span_ms, now_ms)
-        is_new = assumption.recent.is_new(lag_ms, now_ms)
+        fetches = self._fetches(before, now_ms)
+        is_new = assumption.recent.is_new(NEW_LAGS * lag_ms if fetches is None else known_within_ms(lag_ms), now_ms)
         if not is_new:  # one process, too, decides about a request without one that nobody has sent
             used = max(0.0, used - amount)
-        fetches = self._fetches(before, now_ms)
         asked = None if fetches is None else assumption.forwarded.note(fetches, lag_ms, waits=any(sharing.waiting_counts()))
-        assumption.factor = asked if asked is not None else others if is_new else factor
+        assumption.factor = factor if asked is None else asked
         assumed = used * assumption.factor
         if fetches is not None and asked is not None:
             assumed += max(0.0, (fetches.here - before) * asked - (fetches.elsewhere - sharing.fleet))
             assumed = max(assumed, assumption.forwarded.unknown(fetches, asked, lag_ms))
-        elif is_new:
-            assumed = min(assumed, self._room_for_delay(amount, lag_ms, now_ms))
+        if is_new:
+            assumption.factor = max(asked or 0.0, others)
+            unknown = 0.0 if fetches is None else assumption.forwarded.unknown(fetches, others, lag_ms, is_new=True)
+            at_most = self._room_for_delay(amount, lag_ms, now_ms)
+            assumed = max(0.0 if asked is None else assumed, min(max(used * others, unknown), at_most))
         assumption.units = max(0, floor(assumed * sharing.rows.per_unit)) * sharing.rows.units
 
     def _fetches(self, before: float, now_ms: int) -> Fetches | None:

@@ -65,6 +65,18 @@ class SegmentRow:
         """Add `amount`, used at `time_ms`, to this worker's total."""
         self.publish(self._used[self._worker] + amount, amount, time_ms)
 
+    def take_elsewhere(self) -> int:
+        """Return what other members of the fleet have used since the last call of any worker.
+
+        The row is that of no fetches: the first of the fleet's times of waiting fetches is the total that was taken, plus one.
+        """
+        segment = self._segment
+        if segment.fleet is None:
+            return 0
+        at, total = segment.fetch_times_at(self._row, segment.fleet), self._used[segment.fleet]
+        taken, self._words[at] = self._words[at], total + 1
+        return total - max(0, taken - 1)
+
     def publish_under_way(self, amount: int) -> None:
         """Set this worker's usage in flight."""
         self._used[self._segment.workers + self._worker] = amount

@@ -180,9 +180,10 @@ class ScopeRows:
         """Return the row of a group, or the time in ms after which to request it again."""
         return self._usage.claim(self._quota_type, key, self.scope_key, now_ms)
 
-    def claim_member(self, key: GroupKey, name: str, now_ms: int) -> UsageRow | int:
-        """Return the row of a member of a paced group, which the fleet does not share; or the time in ms as in `claim`."""
-        return self._usage.claim(self._quota_type, (*key, (MEMBER_TAG, name)), f"{self.scope_key}:", now_ms)
+    def claim_member(self, key: GroupKey, name: str, now_ms: int, *, is_of_fleet: bool = False) -> UsageRow | int:
+        """Return a row about a member of a paced group, or the time in ms as in `claim`; the fleet shares none of the others."""
+        scope_key = self.scope_key if is_of_fleet else f"{self.scope_key}:"
+        return self._usage.claim(self._quota_type, (*key, (MEMBER_TAG, name)), scope_key, now_ms)
 
     def is_unresponsive(self, worker: int, now_ms: int) -> bool:
         """Whether no other worker waits for a worker."""

@@ -15,7 +15,7 @@ from metering_format.fleet_notes import ASSUMED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import Place
-from proxy.shared_usage.assumption import Elsewhere
+from proxy.shared_usage.assumption import EARLIER_MS_MAX, Elsewhere
 from proxy.shared_usage.segment import ANSWER_MAX, SCHEDULE
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
@@ -50,6 +50,12 @@ class UsageRow(ThrottleRow, Protocol):
 
     def publish(self, total: int, amount: int, time_ms: int) -> None:
         """Set this worker's total; `amount` of it was used at `time_ms`."""
+
+    def publish_more(self, amount: int, time_ms: int) -> None:
+        """Add `amount`, used at `time_ms`, to this worker's total."""
+
+    def take_elsewhere(self) -> int:
+        """Return what other members of the fleet have used since the last call of any worker."""
 
     def publish_under_way(self, amount: int) -> None:
         """Set this worker's usage in flight."""
@@ -113,8 +119,15 @@ class UsageRows(ThrottleRows, Protocol):
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
 
-    def claim_member(self, key: GroupKey, name: str, now_ms: int) -> UsageRow | int:
-        """Return the row of a member of a paced group, or the time in ms after which to request it again."""
+    fleet: int | None
+    """Number of the cells with the usage of the other members of the fleet; None: there is no fleet."""
+
+    def claim_member(self, key: GroupKey, name: str, now_ms: int, *, is_of_fleet: bool = False) -> UsageRow | int:
+        """Return a row about a member of a paced group, or the time in ms after which to request it again.
+
+        Args:
+            is_of_fleet: whether the fleet shares the row.
+        """
 
     def is_unresponsive(self, worker: int, now_ms: int) -> bool:
         """Whether no other worker waits for a worker."""
@@ -395,10 +408,22 @@ class Sharing:
         if now_ms - self.pulled_ms > self.rows.slot_ms:
             self._take_in_late(group, row, seen, now_ms)
             return
+        fleet = self.rows.fleet
+        if fleet is not None and used[fleet] != seen[fleet]:  # first, since a record is never before the last one
+            self._record(group, self._used_elsewhere_ms(row, now_ms), fleet, used[fleet] - seen[fleet], used[fleet])
         for worker in range(workers):
             total = used[worker]
-            if total != seen[worker]:
+            if total != seen[worker] and worker != fleet:
                 self._record(group, now_ms, worker, total - seen[worker], total)
+
+    def _used_elsewhere_ms(self, row: UsageRow, now_ms: int) -> int:
+        """Return when to record what other members of the fleet have used and what has become known now.
+
+        Of fetches it is when they used it on average, so that it leaves the window in time for the fetches that wait for that. Other
+        requests do not wait before they are forwarded, and with the same change more of them passed in the worst 10 s. Overridden by
+        groups with a schedule, which usage does not leave.
+        """
+        return now_ms if self.rows.assumes_at_record else now_ms - min(row.elsewhere().lag_ms, EARLIER_MS_MAX)
 
     def _note_elsewhere(self, under_way: int) -> None:
         elsewhere = under_way / self.rows.under_way_per_unit

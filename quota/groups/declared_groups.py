@@ -108,10 +108,14 @@ class DeclaredGroups:
         groups: names are unique, parents exist, and no group is its own ancestor; checked when the configuration is read.
     """
 
-    __slots__ = ("_by_name", "_chains", "_matching")
+    __slots__ = ("_below", "_by_name", "_chains", "_matching")
 
     def __init__(self, groups: Sequence[DeclaredGroup] = ()) -> None:
         self._by_name = {group.name: group for group in groups}
+        self._below: dict[str, list[str]] = {}
+        for group in groups:
+            if group.parent is not None:
+                self._below.setdefault(group.parent, []).append(group.name)
         self._matching = [(group.conditions, group.name) for group in groups if group.conditions is not None]
         self._chains = {
             quota_type: {group.name: tuple(self._links(group, quota_type)) for group in groups} for quota_type in ClientQuotaType
@@ -163,6 +167,10 @@ class DeclaredGroups:
             names.append(group.name)
             group = None if group.parent is None else self._by_name[group.parent]
         return tuple(reversed(names)) if group is not None else ()
+
+    def below(self, name: str) -> Sequence[str]:
+        """Return the groups with this parent."""
+        return self._below.get(name, ())
 
     def topmost(self, name: str) -> str:
         """Return the topmost group above a group; its own name if there is none, or if it is not declared."""

@@ -74,7 +74,7 @@ def test_a_roll_up_in_a_store(scene: Scene) -> None:
     assert "no new file sets" in run_on_spark_40(command)
 
 
-@pytest.mark.parametrize("scene", ["delta"], indirect=True)
+@pytest.mark.parametrize("scene", ["iceberg", "delta"], indirect=True)
 def test_a_stream_in_a_store(scene: Scene) -> None:
     """Each file set lands once, also the one whose run was killed before its third table."""
     where = ("--from", f"{scene.root}/metering", "--checkpoint", f"{scene.root}/checkpoint", "--once")

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE
 from pipeline.manifest import find_manifests
+from proxy.demo.mock_cluster import MockCluster
 from tests.pipeline.support.build_places import DeltaPlace, IcebergPlace, Place
 from tests.pipeline.support.first_hour import manifests, two_hours
 from tests.pipeline.support.metering_topic import in_order, publish
@@ -43,6 +44,38 @@ def test_a_stream_lands_in_tables_exactly_once(tmp_path: Path, tables: str) -> N
     assert "landed      0 file sets" in run_on_spark_40(command())
     assert "written with another checkpoint" in run_on_spark_40(command("other"), exit_code=2)
     assert set(place.tables()) == set(TABLES)
+
+
+@pytest.mark.parametrize("tables", ["iceberg", "delta"])
+def test_a_topic_lands_in_tables_exactly_once(tmp_path: Path, tables: str) -> None:
+    """A run may be killed before the first commit, and before the third one of a later batch: each table has the rows of a batch once."""
+    source = two_hours(tmp_path / "in")
+    messages, out = list(in_order(source)), tmp_path / "delta"
+    place = IcebergPlace(tmp_path) if tables == "iceberg" else DeltaPlace(tmp_path)
+    sink = ("--sink", "iceberg", "--catalog", "lake") if tables == "iceberg" else ("--sink", "delta")
+    with MockCluster(1) as brokers:
+        brokers.create_topic("metering", 2)
+        topic = f"kafka://{brokers.bootstrap}/metering"
+
+        def command(checkpoint: str = "checkpoint", at: Path = out) -> list[str]:
+            places = ("--checkpoint", tmp_path / checkpoint, "--out", at, "--once")
+            return sluice_command(tables, tmp_path, "stream", "--from", topic, *places, *sink)
+
+        publish(topic, messages[: len(messages) // 2])
+        killed_on_spark(command(), 0)
+        assert "landed      1 file set in 1 batch" in run_on_spark_40(command(), exit_code=INCOMPLETE)
+        publish(topic, messages[len(messages) // 2 :])
+        killed_on_spark(command(), 2)
+        assert (rows(place, "batches"), rows(place, "verdicts"), set(rows(place, "usage_second"))) == ({0: 1}, {0: 1, 1: 1}, {0})
+        assert "landed      1 file set in 1 batch" in run_on_spark_40(command())
+        assert "landed      0 file sets" in run_on_spark_40(command())
+        assert "written with another checkpoint" in run_on_spark_40(command("other"), exit_code=2)
+        if tables == "iceberg":
+            assert "has been used for another --out" in run_on_spark_40(command(at=tmp_path / "elsewhere"), exit_code=2)
+    assert rows(place, "batches") == rows(place, "verdicts") == {0: 1, 1: 1}
+    assert landed(place) == in_manifests(source)
+    sent = {path.relative_to(source): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    assert {name: (out / "landed" / name).read_bytes() for name in sent} == sent
 
 
 def test_spark_reads_a_topic_by_its_own_source(tmp_path: Path) -> None:

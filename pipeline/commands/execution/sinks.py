@@ -66,7 +66,8 @@ class Sink:
 
     Attributes:
         kind: one of `SINKS`.
-        out: the directory, a path or the text of a URL, which pyarrow or Spark opens; None: the tables are in a catalog.
+        out: the directory, a path or the text of a URL, which pyarrow or Spark opens. Tables of a catalog have none; then
+            it has the other files of a command. None: there is none.
         catalog, namespace: of Iceberg tables.
     """
 
@@ -126,6 +127,15 @@ class Sink:
     def is_of_files(self) -> bool:
         """Whether the tables are files that a roll-up publishes by renames."""
         return self.kind == PARQUET
+
+    def check_no_directory(self) -> None:
+        """Check that tables of a catalog have no directory.
+
+        Raises:
+            BadInputError: there is one.
+        """
+        if self.kind == ICEBERG and self.out is not None:
+            raise BadInputError(f"--out: the tables of --sink {self.kind} are in a catalog; leave it out (--format html prints the report)")
 
     def settings_of_spark(self, session: SessionSettings) -> SessionSettings:
         """Return the settings of a session that writes these tables.
@@ -203,17 +213,20 @@ class Sink:
             raise BadInputError(f"--out {out}: has the tables of --sink {PARQUET}; name another directory")
 
 
-def sink_options(about: str, place: click.Path = OUTPUT_OF_ENGINE) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def sink_options(
+    about: str, place: click.Path = OUTPUT_OF_ENGINE, *, has_other_files: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line.
 
     Args:
         about: help of `--out`.
         place: type of `--out`.
+        has_other_files: whether the command can have files beside tables of a catalog. It calls `check_no_directory` when it has none.
     """
-    return functools.partial(_with_sink, about, place)
+    return functools.partial(_with_sink, about, place, has_other_files)
 
 
-def _with_sink(about: str, place: click.Path, function: Callable[..., None]) -> Callable[..., None]:
+def _with_sink(about: str, place: click.Path, has_other_files: bool, function: Callable[..., None]) -> Callable[..., None]:
 
     @clear_errors
     @functools.wraps(function)
@@ -226,6 +239,9 @@ def _with_sink(about: str, place: click.Path, function: Callable[..., None]) -> 
         namespace: str | None,
         **options: Any,
     ) -> None:
+        sink = Sink(kind, out, chosen_catalog(catalog, properties), namespace or NAMESPACE)
+        if not has_other_files:
+            sink.check_no_directory()
         if kind != ICEBERG:
             if out is None:
                 raise BadInputError(
@@ -234,9 +250,7 @@ def _with_sink(about: str, place: click.Path, function: Callable[..., None]) -> 
             for option, given in (("--catalog", catalog), ("--property", properties), ("--namespace", namespace)):
                 if given:
                     raise BadInputError(f"{option}: is for tables of a catalog; add --sink {ICEBERG}, or leave it out")
-        elif out is not None:
-            raise BadInputError(f"--out: the tables of --sink {kind} are in a catalog; leave it out (--format html prints the report)")
-        function(*arguments, sink=Sink(kind, out, chosen_catalog(catalog, properties), namespace or NAMESPACE), **options)
+        function(*arguments, sink=sink, **options)
 
     decorated: Callable[..., None] = catalog_options(command)
     for option in (

@@ -49,9 +49,8 @@ class Batches:
         self.source, self.listing = source_at(spark, directory), Listing(directory)
         self.there = self.listing.now()
         output.check(self.checkpoint)
-        landed = output.landed()
-        self.history = History(self.there, landed)
-        self.next_id = max(landed, default=-1) + 1
+        self.history = History(self.there, output.landed())
+        self.next_id = max(output.batches(), default=-1) + 1
         self.waiting: dict[str, str] = {}
         self.result = StreamResult()
         self._report = report
@@ -63,7 +62,7 @@ class Batches:
         Raises:
             BadInputError, IncompleteError: a file is missing, has changed, or cannot be read.
         """
-        fresh = self.history.add(batch_id, found)
+        fresh = self.history.add(found)
         self.history.look_ahead(fresh, self.there, self.waiting)
         try:
             with reported_in_one_line():

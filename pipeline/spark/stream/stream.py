@@ -17,6 +17,7 @@ from pipeline.spark.stream.whole_runs import judge_whole_runs
 from pipeline.stream.output import StreamOutput
 from pipeline.stream.result import FINDINGS_MAX, StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings
+from pipeline.stream.spooled import SpooledVerdicts
 from pipeline.text import counted
 
 
@@ -59,12 +60,16 @@ def _finish(batches: Batches) -> None:
     there = batches.listing.now()
     result.lost = batches.history.completeness(there, removed_runs(directory))
     if not batches.settings.once:
-        result.divergences, result.findings = output.divergences_of(sorted(output.landed()))
+        result.divergences, result.findings = output.divergences_of(sorted(output.batches()))
         return
-    judged, without = output.judged_so_far()
-    with reported_in_one_line():
-        verdict = judge_whole_runs(batches.source, batches.history, there, judged)
-    result.divergences, result.findings = output.divergences_of(without)
+    with SpooledVerdicts() as judged:
+        without = set(output.batches())
+        for batch_id, verdicts in output.judged_so_far():
+            judged.add(verdicts)
+            without.discard(batch_id)
+        with reported_in_one_line():
+            verdict = judge_whole_runs(batches.source, batches.history, there, judged)
+    result.divergences, result.findings = output.divergences_of(sorted(without))
     result.divergences += verdict.violations
     result.findings += verdict.divergences(FINDINGS_MAX - len(result.findings))
     result.unjudged = verdict.unjudged

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from pipeline.spark.stream.batches import Batches
 from pipeline.spark.stream.kafka_source import messages
 from pipeline.spark.written import url_of
 from pipeline.storage.paths import StorePath
-from pipeline.stream.checkpoint import query_of
+from pipeline.stream.checkpoint import begin_query
 from pipeline.stream.chunks import PARTS, Parts, assemble_all, checked_place, land_in_store
 
 INTERVAL: Final = "10 seconds"
@@ -34,12 +33,12 @@ def follow_topic(batches: Batches) -> None:
     """
     from pyspark.errors import PySparkException
 
-    following = _Following(batches)
-    checkpoint = batches.checkpoint
+    following, checkpoint = _Following(batches), batches.checkpoint
     writer = messages(batches.spark, batches.settings, checkpoint).writeStream.foreachBatch(following.batch)
     writer = writer.option("checkpointLocation", url_of(checkpoint.resolve()) if isinstance(checkpoint, Path) else checkpoint.location)
+    # Spark goes on with the query of a checkpoint, so that the output is known however early the first batch ends
+    batches.output.claim(begin_query(checkpoint, batches.output.name))
     query = writer.trigger(**({"availableNow": True} if batches.settings.once else {"processingTime": INTERVAL})).start()
-    following.claim(query.id)
     try:
         query.awaitTermination()
     except PySparkException as error:
@@ -55,24 +54,12 @@ class _Following:
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
-        self._claiming = threading.Lock()
-        self._claimed = False
         self.error: PipelineError | None = None
-
-    def claim(self, query_id: str) -> None:
-        """Note the query once: the first batch can come before `follow_topic` knows it."""
-        with self._claiming:
-            if not self._claimed:
-                self._batches.output.claim(query_id)
-            self._claimed = True
 
     def batch(self, frame: Any, batch_id: int) -> None:
         """Process a batch. An exception is stored, since Spark passes on only its text."""
         batches = self._batches
         try:
-            query = query_of(batches.checkpoint)
-            assert query is not None
-            self.claim(query)
             with reported_in_one_line():
                 arrived = self._put_together(frame)
             if batch_id < batches.next_id:  # Spark repeats a batch that counts if it could not note its end

@@ -17,7 +17,6 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
     """Report settings under which a schedule would belong to nobody, or would have no effect."""
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
-    _check_weights(values, groups, place)
     if quotas.store != "forward":
         return
     paced = [key for key, group in groups if group.pacing == "paced"]
@@ -36,15 +35,6 @@ def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: P
         if parent is not None and (group.pacing or quotas.pacing) != (parent.pacing or quotas.pacing):
             theirs = parent.pacing or quotas.pacing
             place.add(f"{key}.pacing", f'differs from that of its parent "{parent.name}"', f'write pacing = "{theirs}" for both')
-
-
-def _check_weights(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
-    """Report weights in a fleet, since groups with the same parent have an order in one proxy only."""
-    if values.get("fleet") is None:
-        return
-    for key, group in groups:
-        if group.weight != 1:
-            place.add(f"{key}.weight", "has no effect between the proxies of a fleet", "leave it out")
 
 
 def refusal_of(config: Config) -> str | None:

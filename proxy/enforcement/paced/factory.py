@@ -69,6 +69,7 @@ class PacedMaker:
             "above": above,
             "weigh": functools.partial(pacings.weight_of, name),
             "between": functools.partial(pacings.path_below, above=name),
+            "below": pacings.below,
         }
 
 

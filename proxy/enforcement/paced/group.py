@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.line import PacedLine
-from proxy.enforcement.paced.member import CLAIM_NS, Member, Path, Weigh
+from proxy.enforcement.paced.member import CLAIM_NS, Below, Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
@@ -37,6 +37,7 @@ class PacedGroup(PendingAbove):
         weigh: its weight among the members of `above`; None: 1.
         between: the path of a declared group below this one that has no bound of its own.
         rescales: where the group adds itself when its bound changes, so that `rescale` is called.
+        below: returns the declared groups with a parent; None: there are none.
 
     Attributes:
         schedule: when the next request may pass.
@@ -46,6 +47,7 @@ class PacedGroup(PendingAbove):
     """
 
     __slots__ = (
+        "_below",
         "_between",
         "_burst_bytes",
         "_charged_by",
@@ -83,6 +85,7 @@ class PacedGroup(PendingAbove):
         weigh: Weigh | None = None,
         between: Callable[[str], Path] | None = None,
         rescales: list[PacedGroup] | None = None,
+        below: Below | None = None,
         **settings: Any,
     ) -> None:
         self._charged_by: float | None = None  # the bound before a change that `rescale` does not know yet
@@ -95,6 +98,7 @@ class PacedGroup(PendingAbove):
         self.parent = parent
         self.declared = tags.get(GROUP_TAG)
         self._between = between or _nothing_between
+        self._below = below
         self.schedule = PacedSchedule(burst_ns)
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0

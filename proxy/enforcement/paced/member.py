@@ -16,6 +16,8 @@ Weigh = Callable[[], float]
 """Returns the weight of a declared group, which a reload may change."""
 Path = tuple[tuple[Hashable, Weigh | None], ...]
 """Names of a member and of the members above it in its group, the topmost first; without a weight it is 1."""
+Below = Callable[[str], tuple[tuple[str, Weigh], ...]]
+"""Returns the declared groups with a parent, each with its weight."""
 
 
 class Paced(Protocol):
@@ -27,6 +29,9 @@ class Paced(Protocol):
 
     def own_due_ns(self, now_ns: int, reserved: int) -> int:
         """Return when the schedule of the group alone lets a request pass; `reserved` as in `Place`."""
+
+    def cost_ns(self, amount: int) -> int:
+        """Return the cost of an amount at the bound of the group."""
 
 
 class Connection:
@@ -264,6 +269,11 @@ class Member:
         """Return when its own schedule lets a request pass, or the one above it is idle."""
         return 0 if self.above is None else min(self.virtual_ns - burst_ns, self.above.idle_ns())
 
+    @property
+    def order_ns(self) -> int:
+        """The time by which it goes before other members that may pass. Overridden where proxies share the members."""
+        return self.virtual_ns
+
     def idle_ns(self) -> int:
         """Return when its schedule is idle; what would be lost above it is lost below it, too."""
         if self.group is not None or self.above is None:
@@ -286,7 +296,7 @@ class Member:
                 due_ns = max(due_ns, one.due_ns(burst_ns), now_ns)
                 if one.group is not None:
                     due_ns = max(due_ns, one.group.own_due_ns(now_ns, place.reserved))
-                key = due_ns, one.virtual_ns, place.order, place
+                key = due_ns, one.order_ns, place.order, place
                 if found is None or key < found:
                     found = key
         assert found is not None

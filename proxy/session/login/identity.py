@@ -46,7 +46,6 @@ class IdentityRules:
         "_on_fault",
         "_rejects_unknown",
         "claim",
-        "is_builder",
         "listener",
         "mechanisms",
         "on_login_failed",
@@ -73,7 +72,6 @@ class IdentityRules:
         self.mechanisms = mechanisms
         self._rejects_unknown = rejects_unknown
         self._builder = builder
-        self.is_builder = builder is not None
         self._on_fault = on_fault
         self.on_plain_exposed = on_plain_exposed
         self.on_login_failed = on_login_failed

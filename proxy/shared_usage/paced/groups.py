@@ -24,13 +24,14 @@ from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup, weighs_one
 from proxy.enforcement.paced.member import Member, Weigh
 from proxy.enforcement.paced.time_group import PacedTimeGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, NOBODY, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.paced.fleet_shares import note_used
 from proxy.shared_usage.paced.line import SharedLine
 from proxy.shared_usage.paced.members import SharedMember
 from proxy.shared_usage.paced.words import FETCHES_MAX
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
-from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
+from proxy.shared_usage.sharing import WINDOW_MAX, Remote, Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, cost_ns
 from quota.sensor import NEVER_MS
@@ -76,6 +77,10 @@ class PacedSharing(Sharing):
         if isinstance(group, SharedPacedGroup) and amount > 0 and group.bound < UNLIMITED:
             group.schedule.charge(group.cost_ns(amount), time_ms * MS_NS)
         return time_ms
+
+    def _used_elsewhere_ms(self, row: UsageRow, now_ms: int) -> int:
+        """Return the present time: a schedule is charged for what is known."""
+        return now_ms
 
     def _timed(self, group: EnforcedGroup, found: list[Remote], now_ms: int) -> list[Remote]:
         """Let so much of the usage be recorded now that the schedule has the lead that it has in the other processes.
@@ -144,13 +149,18 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
             above = self.parent.line.root
         assert above is None or isinstance(above, SharedMember)
         tag = "" if above is None else above.tag_of(name, is_declared=True)
-        return SharedLine(self.schedule.burst_ns, SharedMember(name, rows, self.key, tag, above, self, weigh or weighs_one))
+        return SharedLine(self.schedule.burst_ns, SharedMember(name, rows, self.key, tag, above, self, weigh or weighs_one, self._below))
 
     def virtual_of(self, worker: int) -> int:
         """Return the latest virtual time of this group and its parents in another process, as it was published."""
         at = 3 * self._sharing.rows.workers + worker
         sharings = [group._sharing for group in self.chain if isinstance(group, SharedPacedGroup)]
         return max((sharing.seen[at] - SCHEDULE for sharing in sharings if sharing.row is not None), default=0)
+
+    @property
+    def window_max(self) -> int:
+        """What the bound allows in a window, in the unit of totals."""
+        return round(min(self.max_value_in_window() * self._sharing.rows.per_unit, WINDOW_MAX))
 
     @property
     def processes(self) -> int:  # type: ignore[override]
@@ -181,6 +191,18 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
             group = group.parent
         if waits:
             self.line.refresh(now_ms)
+
+    def charge_members(self, member: Member, size: int, now_ns: int) -> float:
+        """Charge the members for a request of `size` bytes, and publish it to the other members of a fleet."""
+        if self._assumption is not None:
+            note_used(member, self.line.root, size, now_ns // MS_NS)
+        return super().charge_members(member, size, now_ns)
+
+    def take_back(self, member: Member, reserved: int, size: int) -> float:
+        """Take back what members were charged too much for a fetch that reserved more than it returned."""
+        if self._assumption is not None:
+            note_used(member, self.line.root, size - reserved, self.line.top.seen_ns // MS_NS)
+        return super().take_back(member, reserved, size)
 
     def note_charged(self, now_ms: int) -> None:
         """Publish what was charged, at once or within `SHARE_MS`."""
@@ -266,7 +288,7 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         if not lag_ms or not others or self.bound >= UNLIMITED:
             return
         used = assumption.recent.used(self.recorded_total - sharing.fleet, 0.0, lag_ms, self._span_ms, now_ms)
-        is_new = assumption.recent.is_new(lag_ms, now_ms)
+        is_new = assumption.recent.is_new(NEW_LAGS * lag_ms, now_ms)
         assumption.factor = others if is_new else factor
         assert sharing.rows.fleet is not None
         there = sharing.seen[sharing.rows.workers + sharing.rows.fleet]

@@ -16,6 +16,7 @@ from typing import Final, Protocol, cast
 
 from proxy.enforcement.paced.line import PacedLine
 from proxy.enforcement.paced.member import Member, Paced, Path, Place
+from proxy.shared_usage.paced.fleet_shares import charge_elsewhere
 from proxy.shared_usage.paced.members import SharedMember, first_of
 from proxy.shared_usage.paced.words import FETCHES_MAX, TIME_MS, order_word, precedes
 from quota.paced_schedule import MS_NS
@@ -76,6 +77,7 @@ class SharedLine(PacedLine):
         while isinstance(one, SharedMember) and one.above is not None:
             if not one.waits and one.above.needs_rows(now_ms):
                 one.above.sync_level(now_ms, now_ns + self._burst_ns)
+                charge_elsewhere(one.above, now_ms, self._burst_ns)
                 one.sync(now_ms)
             one = one.above
         return found
@@ -99,7 +101,7 @@ class SharedLine(PacedLine):
             above = one.above
             if first is None or not isinstance(above, SharedMember) or not above.firsts:
                 continue
-            own = order_word(one.virtual_ns, first)
+            own = order_word(one.order_ns, first)
             preceding = [worker for worker, word in above.firsts if precedes(word, own)]
             if preceding:
                 due_ns = max(due_ns, self._yields_until_ns(one, above, preceding))
@@ -135,6 +137,7 @@ class SharedLine(PacedLine):
         """Yield the members of `above` with waiting requests, if they need rows."""
         if above.needs_rows(now_ms):
             above.sync_level(now_ms, now_ms * MS_NS + self._burst_ns)
+            charge_elsewhere(above, now_ms, self._burst_ns)
             for one in above.members.values():
                 if one.waits and isinstance(one, SharedMember):
                     yield one

@@ -22,7 +22,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from proxy.enforcement.paced.member import Member, Paced, Place, Weigh
+from proxy.enforcement.paced.member import Below, Member, Paced, Place, Weigh
+from proxy.shared_usage.paced.fleet_row import FleetRow
 from proxy.shared_usage.paced.rows import MemberRow
 from proxy.shared_usage.paced.words import KEPT_MS, SEVERAL, TIME_MS, WAITS, WORD, is_valid, members_word, order_word, weights_of
 from proxy.shared_usage.segment import SCHEDULE
@@ -50,6 +51,9 @@ class SharedMember(Member):
         row: its row among the members above it; None: there are none above it.
         elsewhere: number of other processes in which it has a claim.
         firsts: by process, the words about the first waiting requests of its members elsewhere.
+        below: returns the declared groups that are members of it.
+        fleet: its usage over the members of a fleet; None: there is no fleet, or it is no declared group below another one.
+        taken_ms: when its members were charged last for usage at other members of the fleet, in monotonic ms (`fleet_shares`).
     """
 
     __slots__ = (
@@ -68,10 +72,13 @@ class SharedMember(Member):
         "_word",
         "_worded",
         "_worded_ms",
+        "below",
         "elsewhere",
         "firsts",
+        "fleet",
         "hash",
         "row",
+        "taken_ms",
     )
 
     above: SharedMember | None
@@ -85,6 +92,7 @@ class SharedMember(Member):
         above: Member | None = None,
         group: Paced | None = None,
         weigh: Weigh | None = None,
+        below: Below | None = None,
     ) -> None:
         assert above is None or isinstance(above, SharedMember)
         super().__init__(name, above, group, weigh)
@@ -103,6 +111,10 @@ class SharedMember(Member):
         self._looked_ms = self._worded_ms = -TIME_MS
         self._word = self._worded = 0
         self._level = MemberRow(rows, key, f"{self.prefix}{LEVEL}")
+        self.below = below
+        is_of_fleet = rows.fleet is not None and above is not None and weigh is not None
+        self.fleet = FleetRow(rows, above._key, tag) if is_of_fleet and above is not None else None
+        self.taken_ms = 0
         self._backs: list[int] = []
         self._back_ns = 0
 
@@ -144,11 +156,16 @@ class SharedMember(Member):
     def release(self) -> None:
         """Stop using its rows, and those of its members."""
         self._level.release()
+        if self.fleet is not None:
+            self.fleet.release()
         if self.row is not None:
             self.row.release()
         for one in self.members.values():
-            if isinstance(one, SharedMember) and one.group is None:
-                one.release()
+            if isinstance(one, SharedMember):
+                if one.group is None:
+                    one.release()
+                elif one.fleet is not None:
+                    one.fleet.release()
 
     def _claim(self, its: MemberRow, now_ms: int) -> UsageRow | None:
         claimed = its.claim(now_ms)
@@ -184,8 +201,27 @@ class SharedMember(Member):
     def charge(self, cost_ns: float, now_ns: int, burst_ns: int) -> float:
         """Charge it for a request that costs the one above it `cost_ns`; return what it is charged."""
         cost_ns = super().charge(cost_ns, now_ns, burst_ns)
+        if self.fleet is not None:
+            self.fleet.charge(cost_ns, now_ns, burst_ns)
         self.publish(now_ns // MS_NS)
         return cost_ns
+
+    def due_ns(self, burst_ns: int) -> int:
+        """Return when its own schedule lets a request pass, or the one above it is idle.
+
+        In a fleet, this proxy passes its equal part of what the group may pass, and more while the group is less than half of the burst
+        ahead: then other proxies leave it.
+        """
+        due_ns = super().due_ns(burst_ns)
+        if self.fleet is None or self.above is None:
+            return due_ns
+        part_ns = min(self.fleet.virtual_ns - burst_ns, self.virtual_ns - burst_ns // 2)
+        return max(due_ns, min(part_ns, self.above.idle_ns()))
+
+    @property
+    def order_ns(self) -> int:
+        """The time by which it goes before other members that may pass: in a fleet, a group that has its part here goes last."""
+        return self.virtual_ns if self.fleet is None else self.fleet.virtual_ns
 
     def bring_back(self, by_ns: int, latest_ns: int) -> None:
         """Bring the schedules of its members back that are later than `latest_ns`, here and in other processes."""
@@ -214,14 +250,22 @@ class SharedMember(Member):
     def take_back(self, cost_ns: float, now_ns: int) -> float:
         """Take back a part of what it was charged, which cost the one above it `cost_ns`; return what it gets back."""
         cost_ns = super().take_back(cost_ns, now_ns)
+        if self.fleet is not None:
+            self.fleet.take_back(cost_ns, now_ns)
         self.publish(now_ns // MS_NS)
         return cost_ns
+
+    @property
+    def is_in_fleet(self) -> bool:
+        """Whether there is a fleet."""
+        return self._rows.fleet is not None
 
     # Its own members
 
     def new_member(self, name: Hashable, weigh: Weigh | None) -> Member:
         """Return a new member of it."""
-        return SharedMember(name, self._rows, self._key, self.tag_of(name, is_declared=weigh is not None), self, None, weigh)
+        tag, below = self.tag_of(name, is_declared=weigh is not None), None if weigh is None else self.below
+        return SharedMember(name, self._rows, self._key, tag, self, None, weigh, below)
 
     def tag_of(self, name: Hashable, *, is_declared: bool) -> str:
         """Return the name of one of its members among all members of its group."""
@@ -231,6 +275,14 @@ class SharedMember(Member):
     def prefix(self) -> str:
         """The beginning of the names of its members among all members of its group."""
         return "" if self.group is not None else f"{self._tag}/"
+
+    def enter(self, member: Member) -> None:
+        """Add a group as a member, in place of an earlier one of this name, whose rows it gets."""
+        before = self.members.get(member.name)
+        super().enter(member)
+        if isinstance(before, SharedMember):
+            before.release()
+            member.virtual_ns, member.claims_until_ns = before.virtual_ns, before.claims_until_ns
 
     def forget(self, name: Hashable) -> None:
         """Forget a member without a claim."""
@@ -285,7 +337,7 @@ class SharedMember(Member):
     def first_word(self, now_ns: int) -> int:
         """Return what to publish about the first waiting request of its members here; 0: none waits that may pass."""
         found = self._first(now_ns)
-        return 0 if found is None else order_word(found[0].virtual_ns, found[1])
+        return 0 if found is None else order_word(found[0].order_ns, found[1])
 
     def _first(self, now_ns: int) -> tuple[Member, Place] | None:
         """Return the member that is furthest behind, and its first waiting request. Groups whose own bound lets none pass are skipped."""
@@ -293,7 +345,7 @@ class SharedMember(Member):
         for one in self.members.values():
             place = first_of(one, now_ns) if one.waits else None
             if place is not None:
-                key = one.virtual_ns, place.order
+                key = one.order_ns, place.order
                 if found is None or key < found[0]:
                     found = key, one, place
         return None if found is None else found[1:]

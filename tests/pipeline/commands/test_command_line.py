@@ -1,13 +1,16 @@
-"""`sluice meter` as a child process."""
+"""`sluice meter` as it is typed: exit codes and output, of a child process where more than one command is concerned."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pipeline.files import write_whole
+from sluice_cli.meter import meter
 from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.support.metering.metering_scene import Client, write_scene
 from tests.support.tools import in_ci, missing_to_run
@@ -18,7 +21,7 @@ COMMANDS = ["rollup", "validate", "whatif", "recommend", "neighbours", "stream",
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sluice_cli", "meter", *arguments], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "sluice_cli", "meter", *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -50,27 +53,32 @@ def test_help_names_every_command() -> None:
 
 def rejected(*arguments: str) -> str:
     """Return the error line of a command that must end with exit code 2."""
-    done = typed(*arguments)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    done = CliRunner().invoke(meter, arguments)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     return done.stderr
 
 
-def test_verbose_lets_sparks_log_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three minutes, which no test changes."""
+    return write_scene(tmp_path_factory.mktemp("scene") / "in", 3, clients=CAST)
+
+
+def test_verbose_lets_sparks_log_through(scene: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With -v Spark's log goes to stderr, and stdout is unchanged."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", quick_jvm())
-    source = write_scene(tmp_path / "in", 3, clients=CAST)
-    here, verbose = (typed("validate", "--in", str(source), *more) for more in ((), ("--engine", "spark", "-v")))
+    here, verbose = (typed("validate", "--in", str(scene), *more) for more in ((), ("--engine", "spark", "-v")))
     assert (verbose.returncode, verbose.stdout) == (0, here.stdout), verbose.stderr
     assert "Spark's default log4j profile" in verbose.stderr
 
 
 @pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "verify-manifests", "rollup"])
-def test_what_cannot_be_read_is_one_line(tmp_path: Path, command: str) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, scene: Path, command: str) -> None:
     """A manifest without read permission is named in one line, with exit code 2 rather than 1, the code of a violation."""
-    source = write_scene(tmp_path / "in", 3, clients=CAST)
+    source = shutil.copytree(scene, tmp_path / "in")
     (tmp_path / "q.toml").write_text("")
     manifest = next((source / "manifests").rglob("*.json"))
     manifest.unlink()
@@ -81,14 +89,13 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "rollup"])
-def test_what_cannot_be_written_is_one_line(tmp_path: Path, command: str) -> None:
+def test_what_cannot_be_written_is_one_line(tmp_path: Path, scene: Path, command: str) -> None:
     """An output directory that cannot be created is named in one line, with exit code 2."""
-    source = write_scene(tmp_path / "in", 3, clients=CAST)
     (tmp_path / "q.toml").write_text("")
     (tmp_path / "a-file").write_text("mine")
     options = {"whatif": ["--quotas", str(tmp_path / "q.toml")]}
     out = "--report" if command == "recommend" else "--out"
-    assert "a-file" in rejected(command, "--in", str(source), *options.get(command, []), out, str(tmp_path / "a-file" / "out"))
+    assert "a-file" in rejected(command, "--in", str(scene), *options.get(command, []), out, str(tmp_path / "a-file" / "out"))
     assert (tmp_path / "a-file").read_text() == "mine"
 
 

@@ -11,6 +11,7 @@ from pipeline.stream.chunks import PARTS, checked_place, land_in_store
 from tests.pipeline.storage.test_merged_markers import EndedEarlyError, counted, ended_early
 from tests.pipeline.support.metering_topic import Message, in_order
 from tests.pipeline.validation.test_validation import batches, sensors
+from tests.support.metering.memory_store import MemoryStore
 from tests.support.metering.metering_directory import write_directory
 from tests.support.metering.object_store import Bucket
 
@@ -25,9 +26,9 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_directory(tmp_path / "run", batches(file_sets=2, events=5), sensors())
 
 
-def store(bucket: Bucket, name: str = "landed") -> StorePath:
+def store(bucket: Bucket) -> StorePath:
     """Return an empty directory of the bucket."""
-    place = path_of(f"{bucket.url}/{name}")
+    place = path_of(f"{bucket.url}/landed")
     assert isinstance(place, StorePath)
     return place
 
@@ -77,12 +78,12 @@ def test_parts_wait_in_the_store(bucket: Bucket, source: Path) -> None:
     assert content(place) == {name: data for name, data in files_of(source).items() if FIRST in name}
 
 
-def test_a_batch_that_was_cut_short_is_repeated(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_was_cut_short_is_repeated(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before whichever change of the store a call ends, its batch lands when it is repeated with the same messages."""
     messages = list(in_order(source))
     cut = len(messages) // 3
     for step in range(1_000):
-        place = store(bucket, str(step))
+        place = MemoryStore().at("store/landed")
         ended = False
         for batch in (messages[:cut], messages[cut:]):
             with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Markers and verdicts of many batches are merged, on a local disk and in an S3 server: a call reads few files, whenever one was killed."""
+"""Markers and verdicts of many batches are merged, on a local disk and in a store: a call reads few files, whenever one was killed."""
 
 import os
 import shutil
@@ -20,6 +20,7 @@ from pipeline.stream.judged import Judged
 from pipeline.stream.result import Written
 from pipeline.validation.file_set_verdict import FileSetVerdict
 from tests.pipeline.validation.test_validation import batches, sensors
+from tests.support.metering.memory_store import MemoryStore
 from tests.support.metering.metering_directory import write_directory
 from tests.support.metering.object_store import Bucket
 
@@ -42,11 +43,13 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     return find_manifests(write_directory(tmp_path_factory.mktemp("run"), batches(file_sets=1, events=5), sensors()))[0]
 
 
-@pytest.fixture(params=["disk", "store"])
+@pytest.fixture(params=["disk", "memory"])
 def out(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPath:
     """An empty directory."""
     if request.param == "disk":
         return tmp_path / "out"
+    if request.param == "memory":
+        return MemoryStore().at("store/out")
     bucket: Bucket = request.getfixturevalue("bucket")
     return path_of(bucket.url)
 
@@ -60,7 +63,7 @@ def publish(out: AnyPath, manifest: Manifest, until: int = BATCHES) -> None:
     """Publish the batches that are missing up to `until`, as one call of the stream."""
     output = FolderOutput(None, out)
     output.check(out / "checkpoint")
-    for batch_id in range(max(output.landed(), default=-1) + 1, until):
+    for batch_id in range(max(dict(output.landed()), default=-1) + 1, until):
         publish_one(output, manifest, batch_id)
 
 
@@ -74,9 +77,9 @@ def landed(out: AnyPath) -> list[tuple[int, str, int]]:
     """Return the number, the file set and the decisions of each batch, as a new call reads them."""
     output = FolderOutput(None, out)
     output.check(out / "checkpoint")
-    judged, without = output.judged_so_far()
-    assert without == []
-    found = output.landed()
+    found = dict(output.landed())
+    judged = [one for _, verdicts in output.judged_so_far() for one in verdicts]
+    assert list(output.batches()) == list(found)
     assert [one.manifest for one in judged] == [manifest for file_sets in found.values() for manifest in file_sets.values()]
     assert output.divergences_of(found)[0] == len(found) // 2
     return [(batch_id, one.manifest.file_set, one.verdict.decisions) for batch_id, one in zip(found, judged, strict=True)]
@@ -96,6 +99,7 @@ def names(out: AnyPath, folder: str = ledger.BATCHES) -> list[str]:
 MERGED = ["00-08.json.zst", "09-17.json.zst", "18-20.json.zst", "21.json", "22.json"]
 
 
+@pytest.mark.parametrize("out", ["disk", "memory", "server"], indirect=True)
 def test_a_call_reads_few_files(out: AnyPath, manifest: Manifest) -> None:
     """Blocks whose batches all count have one file each, and every batch has the marker and the verdicts that it had."""
     publish(out, manifest)
@@ -170,14 +174,14 @@ def counted(real: Callable[..., Any], steps: Iterator[int], end: Callable[[], No
     return change
 
 
-def test_a_store_keeps_each_batch_whenever_a_call_ends(bucket: Bucket, manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_keeps_each_batch_whenever_a_call_ends(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever request a call ends before, a new call reads each batch once, and goes on to the same files."""
-    publish(path_of(f"{bucket.url}/begun"), manifest, 8)
-    begun = bucket.contents()
+    begun = MemoryStore()
+    publish(begun.at("store/out"), manifest, 8)
     for step in range(1_000):
-        out = path_of(f"{bucket.url}/{step}")
-        for name, data in begun.items():
-            (out / name.removeprefix("begun/")).write_bytes(data)  # type: ignore[union-attr]
+        store = MemoryStore()
+        store.contents |= begun.contents
+        out = store.at("store/out")
         with monkeypatch.context() as patched:
             steps = iter(range(step))
             for name in ("write_bytes", "unlink"):
@@ -226,4 +230,4 @@ def test_another_stream_is_noticed_by_merged_files_too(out: AnyPath, manifest: M
         with pytest.raises(IncompleteError, match=f"another stream has written batch {batch_id} meanwhile"):
             publish_one(slow, manifest, batch_id)
     with pytest.raises(IncompleteError, match="another stream has merged it meanwhile"):
-        files._lines_of(listed[0])
+        list(files._lines_of(listed[0]))

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from metering_format.manifest import Manifest, manifest_text
@@ -18,6 +19,7 @@ from pipeline.stream.history import History
 from pipeline.stream.judged import Judged, judged_so_far, put_judged
 from pipeline.stream.listing import Listed, Listing
 from pipeline.stream.result import Written
+from pipeline.stream.spooled import SpooledVerdicts
 from pipeline.validation.file_set_verdict import FileSetVerdict
 from tests.pipeline.validation.test_validation import batches, rewrite, sensors
 from tests.support.metering.metering_directory import write_directory
@@ -57,13 +59,13 @@ def history_of(source: Path, *landed: int) -> tuple[History, Listed]:
         path.write_bytes(manifest_text(read_manifest(path)))  # the form that a proxy writes
     there = Listing(source).now()
     file_sets = {number: {path: there.read([path])[0].manifest for path in [paths_of(there)[number]]} for number in landed}
-    return History(there, file_sets), there
+    return History(there, file_sets.items()), there
 
 
 def test_a_batch_counts_when_it_has_its_marker(place: AnyPath, source: Path) -> None:
     """Query, plan, verdicts and markers are what they were when another call reads them; a new output belongs to its checkpoint."""
     out, checkpoint = place / "out", place / "checkpoint"
-    assert (query_of(checkpoint), planned_of(checkpoint, 0), ledger.read_markers(out)) == (None, (), {})
+    assert (query_of(checkpoint), planned_of(checkpoint, 0), dict(ledger.read_markers(out))) == (None, (), {})
     query = begin_query(checkpoint, ledger.name_of(out))
     ledger.check_checkpoint(out, checkpoint)
     ledger.claim(out, query)
@@ -72,13 +74,12 @@ def test_a_batch_counts_when_it_has_its_marker(place: AnyPath, source: Path) -> 
     assert (begin_query(checkpoint, "another"), planned_of(checkpoint, 0)) == (query, tuple(one.path for one in found))
     assert planned_of(checkpoint, 1) == ()
     put_judged(out, 0, [Judged(one.manifest, FileSetVerdict(one.manifest.file_set)) for one in found])
-    assert ledger.read_markers(out) == {}
+    assert dict(ledger.read_markers(out)) == {}
     ledger.put_marker(out, 0, found, Written(2, divergences=3))
-    markers = ledger.read_markers(out)
+    markers = dict(ledger.read_markers(out))
     assert {0: {one.path: one.manifest for one in found}} == {number: marker.file_sets() for number, marker in markers.items()}
-    assert (ledger.divergences_of(markers, [0]), ledger.reported_before(out)) == ((3, []), None)
-    assert [one.manifest for one in judged_so_far(out, markers)[0]] == [one.manifest for one in found]
-    assert judged_so_far(out, [0, 1])[1] == [1]
+    assert (markers[0].divergences, markers[0].findings, ledger.reported_before(out)) == (3, [], None)
+    assert {0: [one.manifest for one in found]} == {number: [one.manifest for one in judged] for number, judged in judged_so_far(out)}
     ledger.put_reported(out, 3)
     assert ledger.reported_before(out) == 3
     with pytest.raises(BadInputError, match="written with another checkpoint"):
@@ -130,24 +131,56 @@ def test_a_batch_reads_only_its_own_manifests(source: Path, monkeypatch: pytest.
         return read_found(directory, path)
 
     monkeypatch.setattr("pipeline.stream.listing.read_found", reading)
-    fresh = history.add(3, there.read(paths_of(there)[3:]))
+    fresh = history.add(there.read(paths_of(there)[3:]))
     history.look_ahead(fresh, there, {})
     assert [numbers(work) for work in history.works(fresh, there)] == [[0, 5, 10, 15]]
     assert read == [str(source / paths_of(there)[3])]
     assert history.losses({(fresh[0].proxy_id, fresh[0].run_id)}, {}) == {(fresh[0].proxy_id, fresh[0].run_id): []}
 
 
+def test_few_manifests_stay_whole(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A landed file set stays without its files. Its manifest is read again when it affects another one, and is then what it was."""
+    monkeypatch.setattr("pipeline.stream.history.WHOLE_MAX", 2)
+    history, there = history_of(source, 0, 1, 2)
+    assert [one.files for one in history.present(there)] == [(), (), ()]
+    assert len({id(one.settings) for one in history.present(there)}) == 1
+    fresh = history.add(there.read(paths_of(there)[3:]))
+    assert history.works(fresh, there) == [tuple(one.manifest for one in there.read(paths_of(there)))]
+    assert history.whole(history.present(there)[:1], there) == [there.read(paths_of(there)[:1])[0].manifest]
+
+
+def test_verdicts_are_read_one_run_at_a_time(source: Path) -> None:
+    """A run has its file sets in decision order, each with its last verdict."""
+    found = Listing(source).now().read(paths_of(Listing(source).now()))
+    file_sets = [one.manifest for one in found] + [msgspec.structs.replace(found[0].manifest, run_id="20250101T000000Z-00000001")]
+    verdicts = [FileSetVerdict(one.file_set, number, unjudged=number % 2) for number, one in enumerate(file_sets)]
+    with SpooledVerdicts() as spooled:
+        for one in reversed(list(map(Judged, file_sets, verdicts))):
+            spooled.add([one])
+        assert [spooled.is_unjudged(one) for one in file_sets] == [False, True, False, True, False]
+        spooled.replace(file_sets[1], verdicts[0])
+        assert not spooled.is_unjudged(file_sets[1])
+        runs = {key: ([one.first_seq for one, _ in run], [verdict for _, verdict in run]) for key, run in spooled.runs()}
+        proxy_id, run_id = file_sets[0].proxy_id, file_sets[0].run_id
+        assert runs == {
+            (proxy_id, run_id): ([0, 5, 10, 15], [verdicts[0], verdicts[0], *verdicts[2:4]]),
+            (proxy_id, file_sets[-1].run_id): ([0], verdicts[4:]),
+        }
+        assert spooled.manifests().keys() == runs.keys()
+        assert (file_sets[0] in spooled, msgspec.structs.replace(file_sets[0], part=1) in spooled) == (True, False)
+
+
 def test_a_file_set_that_lands_later_can_affect_one_before(source: Path) -> None:
     """The file set before a new one is read if it is there; it has not landed with that, and then lands once."""
     history, there = history_of(source, 0)
-    third = history.add(1, there.read(paths_of(there)[2:3]))
+    third = history.add(there.read(paths_of(there)[2:3]))
     waiting = {Path(path).stem: path for path in paths_of(there)[1:2]}
     history.look_ahead(third, there, waiting)
     assert [numbers(work) for work in history.works(third, there)] == [[0, 5, 10]]
     key = (third[0].proxy_id, third[0].run_id)
     assert "decisions 5 to 9 are in no manifest" in history.losses([key], {})[key][0]
     assert (paths_of(there)[1] in history, numbers(history.present(there))) == (False, [0, 10])
-    assert numbers(history.add(2, there.read(paths_of(there)[1:2]))) == [5]
+    assert numbers(history.add(there.read(paths_of(there)[1:2]))) == [5]
     assert history.losses([key], {}) == {key: []}
 
 
@@ -157,8 +190,8 @@ def test_losses_of_a_run_are_those_of_all_its_file_sets(source: Path, order: tup
     rewrite(at(source, 1), dropped_decisions=2)
     rewrite(at(source, 2), truncated=True)
     history, there = history_of(source)
-    for batch_id, number in enumerate(order):
-        fresh = history.add(batch_id, there.read(paths_of(there)[number : number + 1]))
+    for number in order:
+        fresh = history.add(there.read(paths_of(there)[number : number + 1]))
         history.look_ahead(fresh, there, {Path(path).stem: path for path in paths_of(there) if path not in history})
         key, landed = (fresh[0].proxy_id, fresh[0].run_id), history.present(there)
         for removed in ({}, {key: 4}):
@@ -179,7 +212,7 @@ def test_losses_read_nothing_of_the_earlier_file_sets(source: Path, monkeypatch:
     history.losses([key], {})
     assert [0, 5, 10] in compared
     compared.clear()
-    history.add(3, there.read(paths_of(there)[3:]))
+    history.add(there.read(paths_of(there)[3:]))
     assert history.losses([key], {}) == {key: []}
     assert compared == [[10], [10, 15], [0]]
 
@@ -190,10 +223,10 @@ def test_a_manifest_in_two_places_lands_once(source: Path) -> None:
     copy = source / "manifests" / "copy.json"
     copy.write_bytes(at(source, 3).read_bytes())
     there = Listing(source).now()
-    assert numbers(history.add(3, there.read(paths_of(there)[-2:]))) == [15]
+    assert numbers(history.add(there.read(paths_of(there)[-2:]))) == [15]
     rewrite(copy, dropped_decisions=1)
     with pytest.raises(BadInputError, match="has another file set of the same name"):
-        history.add(4, Listing(source).now().read(["manifests/copy.json"]))
+        history.add(Listing(source).now().read(["manifests/copy.json"]))
 
 
 def test_a_manifest_that_was_written_anew_is_read_again(source: Path) -> None:

@@ -208,16 +208,11 @@ def test_a_group_behind_one_that_takes_all_its_clients(tmp_path: Path, first: st
 WEIGHTED = f"[[group]]\nname = 'all'\n{BUDGET}\n[[group]]\nname = 'a'\nparent = 'all'\nweight = 3\n{MATCH}\n"
 
 
-def test_weights_hold_over_workers(tmp_path: Path) -> None:
-    """A weight may be given with workers."""
-    path = tmp_path / "sluice.toml"
-    path.write_text(f"workers = 2\n{BASE}{WEIGHTED}")
-    assert [group.weight for group in ConfigSource(path).load().groups] == [1, 3]
-
-
-def test_a_weight_is_refused_in_a_fleet(tmp_path: Path) -> None:
-    """A fleet has no order between groups with the same parent."""
+@pytest.mark.parametrize("fleet", ["", '[fleet]\nname = "f"\nsecret_file = "secret"\n'], ids=["alone", "fleet"])
+def test_weights_hold_over_workers_and_fleets(tmp_path: Path, fleet: str) -> None:
+    """A weight may be given with workers, and in a fleet."""
     (tmp_path / "secret").write_text("x" * 40)
     (tmp_path / "secret").chmod(0o600)
-    fleet = '[fleet]\nname = "f"\nsecret_file = "secret"\n'
-    assert complaints(tmp_path, f"{WEIGHTED}{fleet}") == ["group[2].weight: has no effect between the proxies of a fleet; leave it out"]
+    path = tmp_path / "sluice.toml"
+    path.write_text(f"workers = 2\n{BASE}{WEIGHTED}{fleet}")
+    assert [group.weight for group in ConfigSource(path).load().groups] == [1, 3]

@@ -1,5 +1,7 @@
 """Fetches of a group at several members of a fleet pass no more than at one process, with the bus of a fleet and its lag."""
 
+from random import Random
+
 import pytest
 
 from proxy.enforcement.mode import Mode
@@ -11,6 +13,8 @@ BOUND = 100_000
 LOAD_S = 90
 BEGIN_S = 15
 WINDOW_S = 10
+SILENCE_MS = 26_000
+"""Time after which nothing is known of what members used."""
 LATE_MS = 100
 """Time of a message through the bus while fetches pass."""
 
@@ -56,6 +60,47 @@ def test_a_bus_that_is_late_while_fetches_pass(members: int) -> None:
             shared.append(loads[0].passed_bytes)
     assert 0.85 <= long_run(shared) <= 1.05
     assert worst_bytes(shared, WINDOW_S, BEGIN_S) <= 1.05 * worst_bytes(alone, WINDOW_S, BEGIN_S)
+
+
+def first_waves(proxies: WorkerProxies | FleetProxies) -> list[int]:
+    """Let 16 connections fetch for 3 s after each of two silences; return what passed each time."""
+    passed = list[int]()
+    with proxies:
+        load = FetchLoad(proxies, 0, 20_000)
+        for _ in range(2):
+            proxies.wait(SILENCE_MS)
+            before = load.passed_bytes
+            load.add([proxies.connect() for _ in range(16)])
+            load.run(3)
+            passed.append(load.passed_bytes - before)
+            for fetcher in list(load.fetchers):
+                load.close(fetcher)
+    return passed
+
+
+@pytest.mark.parametrize("bus_ms", [LAG_MS, LATE_MS, 220])
+@pytest.mark.parametrize("members", [2, 4])
+def test_the_first_wave_after_a_silence_is_that_of_one_process(members: int, bus_ms: int) -> None:
+    """After a silence members know nothing of each other's fetches, and pass at most 5 % more than one process, not a window each."""
+    alone = first_waves(WorkerProxies(1, fetch=float(BOUND), mode=Mode.MUTE))
+    shared = first_waves(FleetProxies(members, bus=lambda: bus_ms, random=Random(1), fetch=float(BOUND), mode=Mode.MUTE))
+    assert [wave <= 1.05 * one for wave, one in zip(shared, alone, strict=True)] == [True, True]
+    assert [wave >= 0.9 * one for wave, one in zip(shared, alone, strict=True)] == [True, True]
+
+
+def test_one_member_within_the_bound_waits_for_nothing() -> None:
+    """One member that uses most of the bound after a silence, while the others trickle, forwards each fetch at once."""
+    with FleetProxies(4, bus=lambda: LATE_MS, random=Random(1), fetch=float(BOUND), mode=Mode.MUTE) as proxies:
+        load = FetchLoad(proxies, 0, 10_000)
+        for _ in range(2):
+            proxies.wait(SILENCE_MS)
+            load.add([proxies.connect(0) for _ in range(10)], 1_200)  # 10 of 10 kB in 1.2 s, and 3 in 8 s: 0.87 of the bound
+            load.add([proxies.connect(number) for number in (1, 2, 3)], 8_000)
+            load.run(30)
+            for fetcher in list(load.fetchers):
+                load.close(fetcher)
+        assert load.waits_ms
+        assert set(load.waits_ms) == {0}
 
 
 def test_a_member_with_most_connections_passes_most() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shared_usage.assumption import FORWARDED_MS, NEW_LAGS, Fetches, Forwarded
+from proxy.shared_usage.assumption import FORWARDED_MS, NEW_LAGS, Fetches, Forwarded, OwnRecent, known_within_ms
 from proxy.shared_usage.fleet_groups import InFleet
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import FleetMember, exchange
@@ -12,6 +12,7 @@ from tests.support.fleet.fleet_members import FleetMember, exchange
 LAG_MS = 40
 START_MS = 1_000_000
 BOUND = 1_000.0
+SILENCE_MS = 11_000
 
 
 class Queue:
@@ -77,6 +78,41 @@ def test_a_consumer_between_two_fetches_counts_while_fetches_wait() -> None:
     assert forwarded.note(Fetches(10, 0.0, 0.0, 100.0, 700.0), LAG_MS, waits=False) == 3.0
     assert forwarded.note(Fetches(FORWARDED_MS + 20, 0.0, 0.0, 100.0, 700.0), LAG_MS, waits=False) == 7.0
     assert forwarded.note(Fetches(FORWARDED_MS + 30, 0.0, 0.0, 100.0, 0.0), LAG_MS, waits=False) is None
+
+
+def test_in_a_burst_after_a_silence_it_is_assumed_before_a_fetch_waits() -> None:
+    """While the use is new, what this member forwarded is assumed of the others although nothing waits yet."""
+    forwarded = Forwarded()
+    forwarded.note(Fetches(0, 0.0, 0.0, 100.0, 0.0), LAG_MS, waits=False)
+    burst = Fetches(10, 500.0, 200.0, 100.0, 0.0)
+    forwarded.note(burst, LAG_MS, waits=False)
+    assert forwarded.unknown(burst, 3.0, LAG_MS) == 0.0
+    assert forwarded.unknown(burst, 3.0, LAG_MS, is_new=True) == 1_300.0
+
+
+def test_a_fetch_that_waits_first_begins_the_use_after_a_silence() -> None:
+    """A fetch is checked in the queue before anything is recorded, and this check, too, notices the silence before it."""
+    recent = OwnRecent()
+    recent.used(0.0, 100.0, LAG_MS, SILENCE_MS, START_MS)
+    now_ms = START_MS + SILENCE_MS + 1
+    recent.goes_on(SILENCE_MS, now_ms)
+    assert recent.is_new(known_within_ms(LAG_MS), now_ms)
+    recent.goes_on(SILENCE_MS, now_ms + FORWARDED_MS)
+    assert not recent.is_new(known_within_ms(LAG_MS), now_ms + FORWARDED_MS)
+
+
+def test_older_fetches_elsewhere_leave_the_assumption_of_a_new_use() -> None:
+    """What is reserved for older fetches of other members is no reason to forward more, also while the use is new."""
+    one, other = some = [FleetMember(name, 1, BOUND, START_MS, quota_type=ClientQuotaType.FETCH) for name in ("edge-1", "edge-2")]
+    for member in some:
+        member.lag_ms = LAG_MS
+    other.workers[0].record(10.0, START_MS)
+    exchange(some, START_MS)
+    exchange(some, START_MS + 1)
+    one.workers[0].group.fetch_throttle_ms(100.0, 0.0, START_MS + 10)
+    one.workers[0].record_unchecked(5_500.0, START_MS + 10)
+    throttles_ms = [one.workers[0].group.fetch_throttle_ms(100.0, ahead_bytes, START_MS + 20) for ahead_bytes in (0.0, 500.0, 5_000.0)]
+    assert min(throttles_ms) > 0
 
 
 @given(

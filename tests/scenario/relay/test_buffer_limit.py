@@ -67,7 +67,6 @@ async def test_unfinished_frames_are_bounded_and_the_crowd_pays() -> None:
         assert correlation_id_of(await honest.ask(asks[-1:])) == 5
         assert correlation_id_of(await late.ask(produce_request(6))) == 6
         assert sluice.counters.memory_pressure < 2
-        assert sluice.buffers.evictions == sluice.closes["buffer_limit"]
 
 
 async def test_what_is_kept_is_in_the_metric_byte_for_byte() -> None:

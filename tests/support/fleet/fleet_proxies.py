@@ -1,4 +1,4 @@
-"""The proxies of the members of a fleet in one process, on one clock: each has one worker, and a hub with the messages of the product."""
+"""The proxies of the members of a fleet in one process, on one clock: each has workers, and a hub with the messages of the product."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,27 +19,32 @@ LAG_MS = 10
 WAIT_MS = PUBLISH_MS // 2 + 5
 """What the hub adds to the time through the bus for D: the time that usage waits for its worker and for the next message on average."""
 AGE_MS = LAG_MS + WAIT_MS
+ROWS_MAX = 64
 
 
 class ProxyMember(FleetMember):
-    """A member whose worker is a proxy.
+    """A member whose workers are proxies.
 
     Attributes:
+        proxies: its workers; `proxy`: the first of them.
         arrival_ms: when its last message arrives at all members.
         bus_ms: average time of its messages through the bus, as the hub measures it.
     """
 
-    def __init__(self, number: int, loop: ManualLoop, bus_ms: float, burst_ms: int | None, settings: dict[str, Any]) -> None:
+    def __init__(self, number: int, loop: ManualLoop, bus_ms: float, burst_ms: int | None, workers: int, settings: dict[str, Any]) -> None:
         self.name, self.keys, self.bus_ms, self.lag_ms = f"edge-{number}", KEYS, bus_ms, round(bus_ms + WAIT_MS)
-        self.segment, self.workers = new_segment(1, has_fleet=True), []
+        self.segment, self.workers = new_segment(workers, ROWS_MAX, has_fleet=True), []
         self.assumes_silence, self.is_cut_off = True, False
         self.clock = Clock(0, 0)
         self.arrival_ms = 0
-        usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
-        publish_on_time(usage, loop)
-        factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
-        self.proxy = ProxyFixture(loop=loop, factories=factories, **settings)
-        self.proxy.scopes.learn(1, BROKER)  # a fleet shares the usage of a broker whose node id is known
+        self.proxies: list[ProxyFixture] = []
+        for worker in range(workers):
+            usage = SharedUsage(self.segment, worker, numbers=range(workers), fleet_key=KEYS.digests)
+            publish_on_time(usage, loop)
+            factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
+            self.proxies.append(ProxyFixture(loop=loop, factories=factories, **settings))
+            self.proxies[-1].scopes.learn(1, BROKER)  # a fleet shares the usage of a broker whose node id is known
+        self.proxy = self.proxies[0]
         self.start_hub(loop.now_ms)
 
     def returned(self, took_ms: float) -> None:
@@ -55,6 +60,7 @@ class FleetProxies:
         burst_ms: burst of all groups, which are paced; None: they have windows.
         bus: returns the time of a message through the bus, in ms.
         random: for the times at which members publish; None: at one time.
+        workers: of each member.
     """
 
     def __init__(
@@ -64,12 +70,14 @@ class FleetProxies:
         burst_ms: int | None = None,
         bus: Callable[[], float] = lambda: LAG_MS,
         random: Random | None = None,
+        workers: int = 1,
         **settings: Any,
     ) -> None:
         self.loop = ManualLoop()
-        self.members = [ProxyMember(number, self.loop, bus(), burst_ms, settings) for number in range(members)]
+        self.members = [ProxyMember(number, self.loop, bus(), burst_ms, workers, settings) for number in range(members)]
         self._bus = bus
         self._connected = 0
+        self._silent: set[ProxyMember] = set()
         for member in self.members:
             if random is None:
                 self._publish(member)
@@ -98,7 +106,13 @@ class FleetProxies:
             self.loop.call_later((member.arrival_ms - now_ms) / 1_000, self._deliver, member, data, now_ms)
         self.loop.call_later(PUBLISH_MS / 1_000, self._publish, member)
 
+    def silence(self, number: int) -> None:
+        """Let the other members hear nothing of a member from now on, as if it had ended."""
+        self._silent.add(self.members[number])
+
     def _deliver(self, sender: ProxyMember, data: bytes, sent_ms: int) -> None:
+        if sender in self._silent:
+            return
         sender.returned(self.loop.now_ms - sent_ms)
         for member in self.members:
             if member is not sender:
