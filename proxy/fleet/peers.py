@@ -13,6 +13,9 @@ from proxy.fleet.wire import IDS_MAX, About, Entries, Message
 
 UNKNOWN: Final = -1
 """Place of an id that was not named yet, or that has no row here."""
+OVERTAKEN_MAX: Final = 40
+"""Number of newer messages that a message may follow and still name groups: those of 2 s in use. An id is free again when its group was not
+used for a minute, in which there are more messages; so a copy that is sent again then names nothing."""
 _FIRST_IDS: Final = 1_024
 
 PlaceOf = Callable[[bytes], int]
@@ -39,6 +42,13 @@ class Usage(NamedTuple):
 
 
 NOTHING: Final = Usage(NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS)
+
+
+def _with_names(usage: Usage, bases: dict[int, int]) -> Usage:
+    """Return usage with the places that were named, each with its total before that."""
+    if not bases:
+        return usage
+    return usage._replace(named=np.fromiter(bases, np.int64, len(bases)), bases=np.fromiter(bases.values(), np.int64, len(bases)))
 
 
 class Peer:
@@ -69,16 +79,29 @@ class Peer:
         self._has_flight = False
 
     def take(self, message: Message, place_of: PlaceOf, heard_ms: int) -> Usage | None:
-        """Note a message that came at `heard_ms`; return what it has new. None: an older message, or a copy of one."""
+        """Note a message that came at `heard_ms`; return what it has new. None: nothing, as in a copy.
+
+        A message that a newer one has overtaken may still name groups: the newer one does not repeat the names.
+        """
         if message.sequence <= self.sequence:
-            return None
+            is_recent = message.sequence > self.sequence - OVERTAKEN_MAX
+            return self._name_unknown(message.names, place_of) if is_recent else None
         self.sequence, self.heard_ms, self.quotas = message.sequence, heard_ms, message.quotas
         self.about = message.about or self.about
         bases = self._name(message.names, place_of)
-        usage = self._new(message.totals)
-        if not bases:
-            return usage
-        return usage._replace(named=np.fromiter(bases, np.int64, len(bases)), bases=np.fromiter(bases.values(), np.int64, len(bases)))
+        return _with_names(self._new(message.totals), bases)
+
+    def _name_unknown(self, names: Entries, place_of: PlaceOf) -> Usage | None:
+        """Note the groups of ids of an older message that have none; None: there is no such id."""
+        if not len(names):
+            return None
+        self._fit(int(names["id"].max()))
+        unknown = names[self._places[names["id"].astype(np.int64)] == UNKNOWN]
+        if not len(unknown):
+            return None
+        bases = self._name(unknown, place_of)
+        is_named = (self._places[unknown["id"].astype(np.int64)] != UNKNOWN).any()
+        return _with_names(NOTHING, bases) if is_named else None
 
     def place_of(self, number: int) -> int:
         """Return the place of an id; `UNKNOWN`: it has none here."""

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metering_format.fleet_notes import ASSUMED, LEFT_OUT, UNNAMED
+from proxy.fleet.bus.bus import Received
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
 from proxy.fleet.own_usage import REPEAT_MS, SILENT_MS
-from proxy.fleet.wire import NO_THROTTLES, Message, encoded
+from proxy.fleet.wire import NO_THROTTLES, Entries, Message, encoded
 from proxy.shared_usage.segment import FLEET_NOTES
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember, exchange
@@ -210,6 +211,66 @@ def test_an_old_message_that_is_sent_again_is_not_used() -> None:
     assert not late.receive(data, START_MS + 20_000, bus_ms=70_000)
     assert (other.members.counts.replayed, late.members.counts.replayed) == (1, 1)
     assert late.known(START_MS + 20_020) == [0.0]
+
+
+def test_a_name_in_a_message_that_was_overtaken_is_learned() -> None:
+    """A message that comes after a newer one has no new totals, but its names are used: the next total counts all that was used."""
+    one, other = members(workers=1)
+    one.workers[0].record(1_000.0, START_MS)
+    (named,) = one.publish(START_MS)
+    one.workers[0].record(2_000.0, START_MS + 50)
+    (newer,) = one.publish(START_MS + 50)
+    assert other.receive(newer, START_MS + 90)
+    assert other.known(START_MS + 100) == [0.0]
+    assert other.receive(named, START_MS + 100)
+    assert not other.receive(named, START_MS + 110)  # a copy
+    assert other.members.counts.replayed == 1
+    one.workers[0].record(4_000.0, START_MS + 120)
+    (last,) = one.publish(START_MS + 120)
+    assert other.receive(last, START_MS + 160)
+    assert other.known(START_MS + 170) == [7_000.0]
+
+
+def test_an_old_message_names_nothing() -> None:
+    """A message that somebody sends again when its group was forgotten does not name it: its total would count from the beginning."""
+    one, other = members(workers=1)
+    one.workers[0].record(1_000.0, START_MS)
+    (named,) = one.publish(START_MS)
+    assert other.receive(named, START_MS)
+    for second in range(1, 63):
+        now_ms = START_MS + 1_000 * second
+        (heartbeat,) = one.publish(now_ms)
+        assert other.receive(heartbeat, now_ms)
+        other.members.expire(now_ms)
+    assert not other.receive(named, START_MS + 62_500)
+    assert other.members.counts.replayed == 1
+    one.workers[0].record(500.0, START_MS + 63_000)
+    (last,) = one.publish(START_MS + 63_000)
+    assert other.receive(last, START_MS + 63_000)
+    assert other.known(START_MS + 63_050) == [1_500.0]
+
+
+def test_an_overtaken_message_does_not_take_an_id_from_its_group() -> None:
+    """An id that a newer message has named keeps that group when an older message named another one by it."""
+    one, other = members(workers=1)
+    one.workers[0].record(1_000.0, START_MS)
+    (data,) = one.publish(START_MS)
+    message = one.members.read(Received(0, 0, data), START_MS)
+    assert message is not None
+    former = message.names.copy()
+    former["high"] += 1
+    assert other.receive(encoded(message._replace(sequence=message.sequence + 1), KEYS), START_MS + 10)
+    assert not other.receive(encoded(message._replace(names=former), KEYS), START_MS + 20)
+    one.workers[0].record(500.0, START_MS + 30)
+    (last,) = one.publish(START_MS + 30)
+    assert other.receive(encoded(message._replace(sequence=message.sequence + 2, totals=_totals_of(one, last)), KEYS), START_MS + 40)
+    assert other.known(START_MS + 50) == [1_500.0]
+
+
+def _totals_of(sender: FleetMember, data: bytes) -> Entries:
+    message = sender.members.read(Received(0, 0, data), START_MS)
+    assert message is not None
+    return message.totals
 
 
 def test_silent_members_and_their_groups_are_forgotten() -> None:
