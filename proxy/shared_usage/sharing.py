@@ -409,6 +409,8 @@ class Sharing:
             self._take_in_late(group, row, seen, now_ms)
             return
         fleet = self.rows.fleet
+        if fleet is not None and used[fleet] > seen[fleet]:
+            used[fleet] -= self._held_back(group, seen[fleet], used[fleet], now_ms)
         if fleet is not None and used[fleet] != seen[fleet]:  # first, since a record is never before the last one
             self._record(group, self._used_elsewhere_ms(row, now_ms), fleet, used[fleet] - seen[fleet], used[fleet])
         for worker in range(workers):
@@ -424,6 +426,10 @@ class Sharing:
         groups with a schedule, which usage does not leave.
         """
         return now_ms if self.rows.assumes_at_record else now_ms - min(row.elsewhere().lag_ms, EARLIER_MS_MAX)
+
+    def _held_back(self, group: EnforcedGroup, seen: int, total: int, now_ms: int) -> int:
+        """Return how much of what others in the fleet have used since `seen` is recorded later. Overridden by groups with a schedule."""
+        return 0
 
     def _note_elsewhere(self, under_way: int) -> None:
         elsewhere = under_way / self.rows.under_way_per_unit

@@ -12,7 +12,8 @@ When usage is published and read
 In a fleet
     Usage of other members is known after D. Until then c x u is assumed, as for groups with a window (`assumption`), where u is what this
     member used in the last D, with what its fetches in flight reserve. The assumption is not charged: a request waits until the schedule
-    and the assumption together are at most the burst ahead. So the schedule is that of the records, and is never behind them.
+    and the assumption together are at most the burst ahead. So the schedule is that of the records, and is never behind them. A member that
+    passes less than its part records usage of the others a little later (`fleet_part`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from proxy.enforcement.paced.group import PacedGroup, weighs_one
 from proxy.enforcement.paced.member import Member, Weigh
 from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, NOBODY, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.paced.fleet_part import FleetPart
 from proxy.shared_usage.paced.fleet_shares import note_used
 from proxy.shared_usage.paced.line import SharedLine
 from proxy.shared_usage.paced.members import SharedMember
@@ -41,9 +43,25 @@ ALWAYS_NS: Final = -1
 
 
 class PacedSharing(Sharing):
-    """The sharing of one paced group."""
+    """The sharing of one paced group.
 
-    __slots__ = ()
+    Attributes:
+        part: the part of this proxy in a fleet; None: there is no fleet.
+    """
+
+    __slots__ = ("part",)
+
+    def __init__(self, rows: UsageRows) -> None:
+        super().__init__(rows)
+        self.part = None if rows.fleet is None else FleetPart()
+
+    def pull(self, group: EnforcedGroup, now_ms: int) -> None:
+        """Record and charge what others have published since the last call, in a fleet as far as the part of this proxy requires it."""
+        if self.part is not None and self.row is not None and isinstance(group, SharedPacedGroup):
+            used = round((group.recorded_total - self.fleet) * self.rows.per_unit)
+            self.part.held = 0
+            self.part.note_used(group, used, 1 + self.row.elsewhere().others, now_ms)
+        super().pull(group, now_ms)
 
     def publish(self, group: EnforcedGroup, now_ms: int) -> None:
         """Publish this process's usage, the virtual time of the schedule, and the members here."""
@@ -77,6 +95,11 @@ class PacedSharing(Sharing):
         if isinstance(group, SharedPacedGroup) and amount > 0 and group.bound < UNLIMITED:
             group.schedule.charge(group.cost_ns(amount), time_ms * MS_NS)
         return time_ms
+
+    def _held_back(self, group: EnforcedGroup, seen: int, total: int, now_ms: int) -> int:
+        if self.part is None or not isinstance(group, SharedPacedGroup):
+            return 0
+        return self.part.hold(group, seen, total, now_ms, is_of_fetches=not self.rows.assumes_at_record)
 
     def _used_elsewhere_ms(self, row: UsageRow, now_ms: int) -> int:
         """Return the present time: a schedule is charged for what is known."""
@@ -267,6 +290,8 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         sharing = self._sharing
         sharing.shared_ms = now_ms
         sharing.pull(self, now_ms)
+        if sharing.part is not None and sharing.part.held and sharing.row is not None:
+            self._note_unpublished()  # looks again, and records more of it
         if self._is_unpublished or self.line or not sharing.rows.assumes_at_record:
             sharing.publish(self, now_ms)
             self._is_unpublished = sharing.row is None

@@ -13,6 +13,7 @@ from metering_format.tables import TABLES
 from pipeline.manifest import file_sha256
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
+from proxy.shared_usage.shared_groups import Shared
 from tests.support.fleet.metering_members import Fleet, FleetStep
 from tests.support.metering.metering_workers import Step, play
 
@@ -68,6 +69,22 @@ def test_what_paced_members_write_is_accepted(
     fleet.play(steps)
     fleet.stop()
     verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert verdict.incomplete == []
+
+
+def test_usage_elsewhere_that_is_recorded_later_is_accepted(tmp_path: Path) -> None:
+    """A member that passes less than its part records usage of the others later, so that it passes all that it wants: 100 bytes each 60 ms.
+
+    Its schedule is exact, and the records of all members agree.
+    """
+    fleet = Fleet(tmp_path, 3, burst_ms=BURST_MS)
+    wants = [Step(0, "record", 0, size, 20) for size in (1_000, 1_000, 100)]
+    fleet.play([FleetStep(member, step) for _ in range(200) for member, step in enumerate(wants)])
+    passed = [group.own_total for member in fleet.members for group in [member.metering[0].groups[0]] if isinstance(group, Shared)]
+    fleet.stop()
+    assert passed[2] >= 0.9 * 200 * 100
+    verdict = validate(tmp_path)
     assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
     assert verdict.incomplete == []
 
