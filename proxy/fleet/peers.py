@@ -84,44 +84,38 @@ class Peer:
         A message that a newer one has overtaken may still name groups: the newer one does not repeat the names.
         """
         if message.sequence <= self.sequence:
-            is_recent = message.sequence > self.sequence - OVERTAKEN_MAX
-            return self._name_unknown(message.names, place_of) if is_recent else None
+            if message.sequence <= self.sequence - OVERTAKEN_MAX:
+                return None
+            named = len(self._ids)
+            bases = self._name(message.names, place_of, is_older=True)
+            return _with_names(NOTHING, bases) if len(self._ids) > named else None
         self.sequence, self.heard_ms, self.quotas = message.sequence, heard_ms, message.quotas
         self.about = message.about or self.about
         bases = self._name(message.names, place_of)
         return _with_names(self._new(message.totals), bases)
 
-    def _name_unknown(self, names: Entries, place_of: PlaceOf) -> Usage | None:
-        """Note the groups of ids of an older message that have none; None: there is no such id."""
-        if not len(names):
-            return None
-        self._fit(int(names["id"].max()))
-        unknown = names[self._places[names["id"].astype(np.int64)] == UNKNOWN]
-        if not len(unknown):
-            return None
-        bases = self._name(unknown, place_of)
-        is_named = (self._places[unknown["id"].astype(np.int64)] != UNKNOWN).any()
-        return _with_names(NOTHING, bases) if is_named else None
-
     def place_of(self, number: int) -> int:
         """Return the place of an id; `UNKNOWN`: it has none here."""
         return int(self._places[number]) if number < len(self._places) else UNKNOWN
 
-    def _name(self, names: Entries, place_of: PlaceOf) -> dict[int, int]:
+    def _name(self, names: Entries, place_of: PlaceOf, *, is_older: bool = False) -> dict[int, int]:
         """Note the groups of ids; return the total before this message of each place that got an id.
 
-        The total of a group that was known already stays, since its messages may have been lost.
+        The total of a group that was known already stays, since its messages may have been lost. Names of an older message change neither
+        the group of an id nor the id of a group.
         """
         bases: dict[int, int] = {}
         if not len(names):
             return bases
         self._fit(int(names["id"].max()))
         ids = names["id"].astype(np.int64)
-        is_known = (self._places[ids] != UNKNOWN) & (self._high[ids] == names["high"]) & (self._low[ids] == names["low"])
+        is_known = self._places[ids] != UNKNOWN
+        if not is_older:
+            is_known &= (self._high[ids] == names["high"]) & (self._low[ids] == names["low"])
         for number, high, low, base in names[~is_known].tolist():
             self._high[number], self._low[number] = high, low
             place = place_of(high.to_bytes(8, "little", signed=True) + low.to_bytes(8, "little", signed=True))
-            if place != self._places[number]:
+            if place != self._places[number] and not (is_older and place in self._ids):
                 self._assign(number, max(place, UNKNOWN), base)
                 if place >= 0 and base > 0:
                     bases[place] = base

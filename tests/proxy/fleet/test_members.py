@@ -250,15 +250,16 @@ def test_an_old_message_names_nothing() -> None:
     assert other.known(START_MS + 63_050) == [1_500.0]
 
 
-def test_an_overtaken_message_does_not_take_an_id_from_its_group() -> None:
-    """An id that a newer message has named keeps that group when an older message named another one by it."""
+@pytest.mark.parametrize("changed", ["high", "id"])
+def test_an_overtaken_message_does_not_take_an_id_from_its_group(changed: str) -> None:
+    """An id keeps the group that a newer message has named, when an older one named another group by it, or the group by another id."""
     one, other = members(workers=1)
     one.workers[0].record(1_000.0, START_MS)
     (data,) = one.publish(START_MS)
     message = one.members.read(Received(0, 0, data), START_MS)
     assert message is not None
     former = message.names.copy()
-    former["high"] += 1
+    former[changed] += 1
     assert other.receive(encoded(message._replace(sequence=message.sequence + 1), KEYS), START_MS + 10)
     assert not other.receive(encoded(message._replace(names=former), KEYS), START_MS + 20)
     one.workers[0].record(500.0, START_MS + 30)
