@@ -8,7 +8,7 @@ this entity applies.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -203,13 +203,14 @@ class Pacings:
 
     def path_below(self, name: str, above: str) -> tuple[tuple[str, Callable[[], float]], ...]:
         """Return the declared groups below `above` down to `name`, the topmost first, each with its weight."""
-        names = (name,) if self.groups is None else self.groups.path_below(name, above)
-        return tuple((one, functools.partial(self.weight_of, one)) for one in names)
+        return self._with_weights((name,) if self.groups is None else self.groups.path_below(name, above))
 
     def below(self, name: str) -> tuple[tuple[str, Callable[[], float]], ...]:
         """Return the declared groups with this parent, each with its weight."""
-        names = () if self.groups is None else self.groups.below(name)
-        return tuple((one, functools.partial(self.weight_of, one)) for one in names)
+        return self._with_weights(() if self.groups is None else self.groups.below(name))
+
+    def _with_weights(self, names: Iterable[str]) -> tuple[tuple[str, Callable[[], float]], ...]:
+        return tuple((name, functools.partial(self.weight_of, name)) for name in names)
 
     def is_paced(self, tags: Mapping[str, str], rule: ClientQuotaEntity | None = None) -> bool:
         """Whether the group of these tags is paced.

@@ -285,7 +285,11 @@ class Sharing:
     def note_bound(self, group: EnforcedGroup) -> None:
         """Publish what the bound of `group` allows in a window."""
         if self.row is not None and self.row.is_held():
-            self.row.publish_window_max(round(min(group.max_value_in_window() * self.rows.per_unit, WINDOW_MAX)))
+            self.row.publish_window_max(self.window_max(group))
+
+    def window_max(self, group: EnforcedGroup) -> int:
+        """Return what the bound of `group` allows in a window, in the unit of totals."""
+        return round(min(group.max_value_in_window() * self.rows.per_unit, WINDOW_MAX))
 
     def leave(self, group: EnforcedGroup) -> None:
         """Publish the remaining usage and stop sharing, because the group is removed."""

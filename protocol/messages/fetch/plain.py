@@ -32,7 +32,7 @@ def plain_records_end(data: Buffer, at: int) -> int:
         if data[at + RESPONSE_HEAD_BYTES] or data[at + TOPICS_AT] != 2 or data[at + PARTITIONS_AT] != 2 or data[at + _ABORTED_AT] > 1:
             return 0
         at += RECORDS_AT
-        length, shift = data[at], 7
+        length, shift = data[at], 7  # the next lines are `read_uvarint`, whose call takes as long as half of this function
         if length >= 0x80:
             length &= 0x7F
             while shift <= _VARINT_SHIFT_MAX:

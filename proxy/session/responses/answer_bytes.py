@@ -99,8 +99,6 @@ def is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) 
     if head.api.response_header_version and (end - at == RESPONSE_HEAD_BYTES or data[at + RESPONSE_HEAD_BYTES]):
         return False
     try:
-        if head.rewrite == WALK:
-            return tail_is_bare(head.api, data, at, end)
         return not head.rewrite or is_clean(head, head.rewrite, data, at, end - at)
     except ProtocolError:  # for the types that can tell
         return False

@@ -33,7 +33,7 @@ from proxy.shared_usage.paced.members import SharedMember
 from proxy.shared_usage.paced.words import FETCHES_MAX
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
-from proxy.shared_usage.sharing import WINDOW_MAX, Remote, Sharing, UsageRow, UsageRows
+from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, cost_ns
 from quota.sensor import NEVER_MS
@@ -183,7 +183,7 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
     @property
     def window_max(self) -> int:
         """What the bound allows in a window, in the unit of totals."""
-        return round(min(self.max_value_in_window() * self._sharing.rows.per_unit, WINDOW_MAX))
+        return self._sharing.window_max(self)
 
     @property
     def processes(self) -> int:  # type: ignore[override]
