@@ -82,7 +82,7 @@ def rollup(
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     closing = _day(close_through)
-    with _opened(sink, _engine(source, common), common) as (tables, update):
+    with _opened(sink, _engine(source, sink, common), common) as (tables, update):
         from pipeline.rollup.exclusive import exclusive
         from pipeline.rollup.settings import RollupSettings
 
@@ -98,11 +98,11 @@ def rollup(
 @contextlib.contextmanager
 def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
     """Open the tables; yield them, and the function that updates and publishes them."""
-    if engine == SPARK and not sink.is_of_files:
+    if engine == SPARK and not sink.is_of_folder:
         with _opened_on_spark(sink, common) as opened:
             yield opened
         return
-    with sink.open(has_tasks_here=engine == LOCAL or common.session.has_tasks_here) as tables:
+    with sink.open() as tables:
 
         def update(settings: "RollupSettings") -> "RollupResult":
             result = _on_duckdb(settings) if engine == LOCAL else _on_spark(settings, common)
@@ -114,7 +114,7 @@ def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTabl
 
 @contextlib.contextmanager
 def _opened_on_spark(sink: Sink, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
-    """Open tables that Spark writes. It starts first, since only Spark knows which hours they have."""
+    """Open tables that are not in a folder of this machine. Spark starts first, since only Spark knows which hours they have."""
     from pipeline.spark.session import session
 
     with session(sink.settings_of_spark(common.session), python_tasks=True) as spark, sink.open_on_spark(spark) as (tables, target):
@@ -146,12 +146,12 @@ def _on_spark(settings: "RollupSettings", common: Common) -> "RollupResult":
         return roll_up(spark, settings, _progress)
 
 
-def _engine(source: str, common: Common) -> str:
-    """Return the engine: Spark where an option asks for it, and where only Hadoop knows the URL."""
+def _engine(source: str, sink: Sink, common: Common) -> str:
+    """Return the engine: Spark where an option asks for it, and where only Hadoop knows a URL."""
     if common.asks_for_engine:
         return common.engine
     is_of_hadoop = is_url(source) and source.partition("://")[0] not in SCHEMES
-    return SPARK if is_of_hadoop else LOCAL
+    return SPARK if is_of_hadoop or sink.needs_hadoop else LOCAL
 
 
 def _on_duckdb(settings: "RollupSettings") -> "RollupResult":

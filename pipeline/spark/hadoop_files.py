@@ -33,6 +33,16 @@ def hadoop_url(url: str) -> str:
     return url.replace("s3://", "s3a://", 1) if url.startswith("s3://") else url
 
 
+def has_file_system(spark: Any, url: str) -> bool:
+    """Whether Spark has a file system for a URL: a setting names it, and its jar is there."""
+    jvm = spark._jvm
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(urlsplit(hadoop_url(url)).scheme, spark._jsc.hadoopConfiguration())
+    except spark_errors():
+        return False
+    return True
+
+
 def hadoop_path(spark: Any, url: str) -> StorePath:
     """Return a directory on a file system of Hadoop.
 
