@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from pipeline.errors import BadInputError
 from pipeline.spark.failures import failure_line, spark_errors
-from pipeline.storage.paths import StoreDirectory, StorePath
+from pipeline.storage.paths import AnyPath, StoreDirectory, StorePath, is_of_hadoop, path_of
 from sluice.object_store import SCHEMES, ObjectStore, shown_url
 
 HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws"
@@ -59,6 +59,25 @@ def hadoop_path(spark: Any, url: str) -> StorePath:
     except spark_errors() as error:
         raise BadInputError(f"{shown_url(url)}: {reason_of(spark, written, str(error))}") from error
     return StorePath(StoreDirectory(ObjectStore(written, shown_url(url), files, files.root)))
+
+
+def path_at(spark: Any, text: str) -> AnyPath:
+    """Return the path of an input: of this machine, of an object store by pyarrow, or at a URL that only Hadoop knows.
+
+    Args:
+        spark: the session of the caller.
+        text: the path or URL.
+
+    Raises:
+        BadInputError: the URL is invalid, or Spark cannot open it.
+    """
+    if not is_of_hadoop(text):
+        return path_of(text)
+    if hasattr(spark, "cloneSession"):
+        raise BadInputError(
+            f"{shown_url(text)}: only Hadoop knows this URL, and Spark Connect has no JVM here; name a path or an object store"
+        )
+    return hadoop_path(spark, text)
 
 
 class HadoopFiles:

@@ -15,8 +15,8 @@ from pipeline.commands.execution.exit_codes import clear_errors
 from pipeline.commands.execution.outputs import SPARK_OUTPUT
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
-from pipeline.storage.paths import AnyPath, StorePath, path_of, read_if_there, text_of
-from sluice.object_store import SCHEMES, shown_url
+from pipeline.storage.paths import AnyPath, StorePath, is_of_hadoop, path_of, read_if_there, text_of
+from sluice.object_store import shown_url
 
 if TYPE_CHECKING:
     from pipeline.builds.publishing import BuildStore
@@ -126,11 +126,6 @@ class Sink:
         """Whether the tables are files in a folder of this machine, which a roll-up publishes by renames."""
         return self.is_of_files and isinstance(self.out, Path)
 
-    @property
-    def needs_hadoop(self) -> bool:
-        """Whether the directory is a URL that only Hadoop may know."""
-        return isinstance(self.out, str) and self.out.partition("://")[0] not in SCHEMES
-
     def check_no_directory(self) -> None:
         """Check that tables of a catalog have no directory.
 
@@ -183,7 +178,7 @@ class Sink:
         from pipeline.spark.hadoop_files import hadoop_path, has_file_system
 
         assert isinstance(self.out, str)
-        if self.needs_hadoop or has_file_system(spark, self.out):
+        if is_of_hadoop(self.out) or has_file_system(spark, self.out):
             return hadoop_path(spark, self.out)
         opened = self._opened()
         assert isinstance(opened, StorePath)
