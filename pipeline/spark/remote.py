@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from metering_format.manifest import Manifest
@@ -26,7 +27,10 @@ ONE_FILE_A_BATCH: Final = "1"
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-Judge = Callable[[int, Mapping[str, bytes]], bytes]
+Judge = Callable[[Sequence[Manifest], Mapping[str, bytes]], bytes]
+Do = Callable[[bytes, Mapping[str, bytes]], bytes]
+_WORK: Final = ""
+"""The path of the row that has the work of a task, beside those of its files."""
 
 
 class RemoteRuns(NamedTuple):
@@ -79,8 +83,8 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     return removed_of(bytes(row["content"]) for row in rows)
 
 
-def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
-    """Return the result of `judge` for each task, which gets the files of its manifests by path.
+def judge_at(spark: Any, root: str, wanted: Mapping[int, Sequence[Manifest]], judge: Judge) -> dict[int, bytes]:
+    """Return the result of `judge` for each task, which gets its manifests, and their files by path.
 
     Args:
         spark: the session.
@@ -91,11 +95,36 @@ def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], ju
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
+    works = {position: msgspec.json.encode(manifests) for position, manifests in wanted.items()}
+    return results_at(spark, root, wanted, lambda work, files: judge(decode_manifests(work), files), works)
+
+
+def decode_manifests(work: bytes) -> list[Manifest]:
+    """Return the manifests that a task was given."""
+    return msgspec.json.decode(work, type=list[Manifest])
+
+
+def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], do: Do, works: Mapping[int, bytes]) -> dict[int, bytes]:
+    """Return the result of `do` for each task, which gets its own work only, and the files of its manifests by path.
+
+    Args:
+        spark: the session.
+        root: the directory, as `runs_at` returns it.
+        wanted: the manifests of each task.
+        do: runs in the tasks.
+        works: its first argument, for each task.
+
+    Raises:
+        IncompleteError: a file that a manifest lists is missing.
+    """
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
     with one_file_a_batch(spark) as own:
-        held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
-        rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
-    return {row["position"]: bytes(row["verdict"]) for row in rows}
+        its = own.createDataFrame(
+            [(position, _WORK, work) for position, work in works.items()], "position int, path string, content binary"
+        )
+        held = files_at(own, root, needs).unionByName(its).repartition(max(len(wanted), 1), "position")
+        rows = held.mapInArrow(_doing(do), "position int, result binary").collect()
+    return {row["position"]: bytes(row["result"]) for row in rows}
 
 
 def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
@@ -143,15 +172,15 @@ def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
         raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
-def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _doing(do: Do) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[int, dict[str, bytes]] = {}
         for batch in batches:
             for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
                 held.setdefault(position, {})[path] = content
         for position, files in held.items():
-            verdict = pa.array([judge(position, files)], pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), verdict], names=["position", "verdict"])
+            result = pa.array([do(files.pop(_WORK), files)], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
 
     return work
 

@@ -12,12 +12,12 @@ from pipeline.rollup.inputs import Input, hash_by_day
 from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.parallelism import parallelism_of
+from pipeline.spark.placement import in_tasks
 from pipeline.spark.remote import files_at
 from pipeline.spark.rollup.building import Building, Wanted, building, files_of
 from pipeline.spark.rollup.floors import LONGEST, floor_of
 from pipeline.spark.rollup.names import names_of
 from pipeline.spark.rollup.pieces import PIECES, SUMS_SHARE, pieces_of_rows
-from pipeline.spark.rollup.placement import in_tasks
 from pipeline.spark.rollup.reading import Reading, reading_copies, reading_here
 from pipeline.spark.rollup.shares import File, Spread, parts_of, shares_of
 from pipeline.storage.paths import text_of

@@ -12,7 +12,7 @@ from pipeline.commands.execution.sinks import DELTA, ICEBERG, Sink
 from pipeline.errors import BadInputError
 from pipeline.spark.builds.formats import DELTA_JARS, ICEBERG_JARS
 from pipeline.spark.builds.store import missing_jar
-from pipeline.spark.rollup.placement import in_tasks
+from pipeline.spark.placement import in_tasks
 from pipeline.spark.rollup.shares import FILES_AT_ONCE_MAX, spread_by_table
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import two_hours
