@@ -28,7 +28,7 @@ from pipeline.stream.listing import Listing
 from pipeline.stream.result import Written
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
-HISTORIES = (100, 10_000, 100_000)
+HISTORIES = (1_000, 5_000, 20_000, 100_000)
 FILE_SETS_OF_RUN = 2_016
 """A week, with a file set for each five minutes."""
 FILE_SET_MS, HOUR_MS = 300_000, 3_600_000
@@ -164,11 +164,11 @@ def _measured(root: Path, number: int, form: str) -> Arm:
 
 def _land(batch_id: int, root: Path, history: History, listing: Listing, output: FolderOutput) -> None:
     there = listing.now()
-    [path] = sorted(path for path in there.sizes if path not in history)
+    [path] = [path for path in there.new if path not in history]
     found = there.read([path])
     put_planned(root / "checkpoint", batch_id, [path])
     fresh = history.add(found)
     history.look_ahead(fresh, there, {Path(path).stem: path})
     history.works(fresh, there)
     output.publish(batch_id, found, Written(1), [_judged(one) for one in fresh])
-    history.losses({(one.proxy_id, one.run_id) for one in fresh}, {})
+    history.new_losses({(one.proxy_id, one.run_id) for one in fresh}, {})
