@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from metering_format.manifest import Manifest
 from metering_format.places import MANIFESTS, REMOVED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
@@ -21,12 +20,18 @@ from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
 from pipeline.spark.failures import spark_errors
 from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
+from pipeline.spark.placement import packed, unpacked
+from pipeline.validation.warm_up import Work
 
 ONE_FILE_A_BATCH: Final = "1"
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_HELD: Final = "position int, path string, content binary"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-Judge = Callable[[int, Mapping[str, bytes]], bytes]
+Judge = Callable[[Work, Mapping[str, bytes]], bytes]
+"""Gets the manifests of a task, and the content of their files by path."""
+OF_WORK: Final = ""
+"""In place of a path, with the work of a task as the content."""
 
 
 class RemoteRuns(NamedTuple):
@@ -79,23 +84,34 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     return removed_of(bytes(row["content"]) for row in rows)
 
 
-def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
-    """Return the result of `judge` for each task, which gets the files of its manifests by path.
+def judge_at(spark: Any, root: str, works: Mapping[int, Work], judge: Judge) -> dict[int, bytes]:
+    """Return the result of `judge` for each task.
 
     Args:
         spark: the session.
         root: the directory, as `runs_at` returns it.
-        wanted: the manifests of each task.
+        works: the manifests of each task, which no other task gets.
         judge: runs in the tasks.
 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+    needs = [(position, entry.path) for position, work in works.items() for one in work for entry in one.files]
     with one_file_a_batch(spark) as own:
-        held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
-        rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
-    return {row["position"]: bytes(row["verdict"]) for row in rows}
+        rows = files_and_works(own, root, needs, {position: packed(work) for position, work in works.items()})
+        held = rows.repartition(max(len(works), 1), "position")
+        found = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
+    return {row["position"]: bytes(row["verdict"]) for row in found}
+
+
+def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
+    """Return the frame of `files_at`, and a row with the work of each task.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
+    rows = [(position, OF_WORK, work) for position, work in works.items()]
+    return files_at(spark, root, needs).union(spark.createDataFrame(rows, _HELD))
 
 
 def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
@@ -150,7 +166,7 @@ def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
             for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
                 held.setdefault(position, {})[path] = content
         for position, files in held.items():
-            verdict = pa.array([judge(position, files)], pa.binary())
+            verdict = pa.array([judge(unpacked(files.pop(OF_WORK), Work), files)], pa.binary())
             yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), verdict], names=["position", "verdict"])
 
     return work

@@ -91,10 +91,10 @@ class RemoteSource:
         """Judge and compare in tasks, which get the files by a shuffle."""
         numbered, place = dict(enumerate(works)), str(self.directory)
 
-        def judge(position: int, files: Mapping[str, bytes]) -> bytes:
+        def judge(work: Work, files: Mapping[str, bytes]) -> bytes:
             if every_byte:
-                _check_held(place, numbered[position][-1], files)
-            return judge_held(place, numbered[position], files)
+                _check_held(place, work[-1], files)
+            return judge_held(place, work, files)
 
         return decoded(numbered, judge_at(self._spark, self.directory.location, numbered, judge)) if works else []
 

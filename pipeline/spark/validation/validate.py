@@ -20,6 +20,7 @@ from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.parallelism import parallelism_of
+from pipeline.spark.placement import packed, unpacked, work_in_tasks
 from pipeline.spark.remote import judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
@@ -37,7 +38,7 @@ FILE_SETS_MAX: Final = 4
 
 VERDICTS: Final = "position int, verdict binary"
 
-Works = Mapping[int, Sequence[Manifest]]
+Works = Mapping[int, Work]
 """The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
 
 
@@ -78,16 +79,15 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]
 
 
 def judge_file_sets(spark: Any, directory: Path, works: Works) -> dict[int, bytes]:
-    """Return the encoded verdict of each file set, without a shuffle. The largest file sets come first, to balance the load.
+    """Return the encoded verdict of each file set. The largest file sets come first, to balance the load.
 
     A worker waits for the driver between two tasks, a tenth of the time of a small file set. A task therefore gets several file sets when
     there are many more than cores. It gets at most a few, since the cluster may still grow.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     count = tasks_for(len(in_order), parallelism_of(spark))
-    shares = [in_order[task::count] for task in range(count)]
-    tasks = spark.range(0, count, 1, count)  # one row each
-    rows = tasks.mapInArrow(_judging(str(directory.resolve()), shares), VERDICTS).collect()
+    shares = [packed(in_order[task::count]) for task in range(count)]
+    rows = work_in_tasks(spark, shares, _judging(str(directory.resolve())), VERDICTS).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
@@ -115,10 +115,10 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verd
     root, runs, hashes = runs_at(spark, place)
     works = works_of(runs)
 
-    def judge(position: int, files: Mapping[str, bytes]) -> bytes:
+    def judge(work: Work, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
-            check_held(path_of_messages(place), works[position][-1], files)
-        return judge_held(place, works[position], files)
+            check_held(path_of_messages(place), work[-1], files)
+        return judge_held(place, work, files)
 
     verdict = merge(_judged(runs, works, judge_at(spark, root, works, judge)), hashes, removed_at(spark, place))
     if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
@@ -137,9 +137,9 @@ def check_undamaged_at(spark: Any, place: str, root: str, blamed: Sequence[Manif
     """
     manifests = {number: (manifest,) for number, manifest in enumerate(blamed)}
 
-    def compare(position: int, files: Mapping[str, bytes]) -> bytes:
+    def compare(work: Work, files: Mapping[str, bytes]) -> bytes:
         try:
-            check_held(path_of_messages(place), manifests[position][0], files)
+            check_held(path_of_messages(place), work[0], files)
         except IncompleteError as error:
             return str(error).encode()
         return b""
@@ -159,13 +159,10 @@ def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, Work]:
     return dict(enumerate(works))
 
 
-def _judging(
-    directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def judge_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judging(directory: str) -> Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]:
+    def judge_shares(shares: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         keep_memory()
-        tasks = (task for batch in batches for task in batch.column(0).to_pylist())
-        for position, manifests in (work for task in tasks for work in shares[task]):
+        for position, manifests in (work for share in shares for work in unpacked(share, list[tuple[int, Work]])):
             verdict = _judge([FileSet(Path(directory), manifest) for manifest in manifests])
             yield pa.RecordBatch.from_pydict({"position": pa.array([position], pa.int32()), "verdict": pa.array([verdict], pa.binary())})
         settle()
