@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 import msgspec
@@ -24,11 +24,11 @@ from pipeline.stream import ledger
 from pipeline.stream.checkpoint import begin_query, put_planned
 from pipeline.stream.history import History
 from pipeline.stream.judged import Judged, judged_files
-from pipeline.stream.listing import Listing
+from pipeline.stream.listing import Listed, Listing
 from pipeline.stream.result import Written
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
-HISTORIES = (100, 10_000, 100_000)
+HISTORIES = (1_000, 5_000, 20_000, 100_000)
 FILE_SETS_OF_RUN = 2_016
 """A week, with a file set for each five minutes."""
 FILE_SET_MS, HOUR_MS = 300_000, 3_600_000
@@ -37,8 +37,9 @@ BATCHES = 200
 NEW = Shape(3_000, groups=6, seconds=60, file_set_seconds=60)
 """The file set that the command finds."""
 HEADER = (
-    "| batches before | markers | files | start, s (CPU) | MiB at most | each batch, ms (CPU) | longest | `stream --once`, s | s (CPU) |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| batches before | markers | files | start, s (CPU) | MiB at most | each batch, ms (CPU) | median | the listing | longest "
+    "| `stream --once`, s | s (CPU) |",
+    "|---|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -49,7 +50,9 @@ class Arm(NamedTuple):
         files: number of files with markers.
         seconds: processor time in which a call reads what has landed.
         mib_max: the largest memory of its process, without a JVM.
-        batch_ms, batch_ms_max: processor time of the driver for a batch with one file set, without Spark's: mean and maximum.
+        batch_ms, batch_ms_p50, batch_ms_max: processor time of the driver for a batch with one file set, without Spark's: mean, median
+            and maximum. A batch in a hundred merges markers.
+        listing_ms: of it the listing of the metering directory, mean.
         command_seconds, command_cpu_seconds: of the whole command with one new file set; None: not run.
     """
 
@@ -59,6 +62,8 @@ class Arm(NamedTuple):
     seconds: float
     mib_max: int
     batch_ms: float
+    batch_ms_p50: float
+    listing_ms: float
     batch_ms_max: float
     command_seconds: float | None = None
     command_cpu_seconds: float | None = None
@@ -66,7 +71,8 @@ class Arm(NamedTuple):
     def line(self) -> str:
         """Return the row of the table."""
         command = " | ".join("" if one is None else f"{one:.1f}" for one in (self.command_seconds, self.command_cpu_seconds))
-        times = f"{self.seconds:.2f} | {self.mib_max:,} | {self.batch_ms:.1f} | {self.batch_ms_max:.1f}"
+        parts = (self.batch_ms, self.batch_ms_p50, self.listing_ms, self.batch_ms_max)
+        times = f"{self.seconds:.2f} | {self.mib_max:,} | {' | '.join(f'{one:.1f}' for one in parts)}"
         return f"| {self.history:,} | {self.form} | {self.files:,} | {times} | {command} |"
 
 
@@ -151,24 +157,25 @@ def _measured(root: Path, number: int, form: str) -> Arm:
     there = listing.now()
     history = History(there, output.landed())
     seconds = time.process_time() - began
-    times = []
+    times, listings = [], []
     template = next(iter(next(ledger.read_markers(root / "out"))[1].manifests))
     for batch_id, manifest in zip(range(number, number + BATCHES), itertools.islice(_manifests(template), number, None), strict=False):
         _put_manifest(root / "in", manifest)
         began = time.process_time()
-        _land(batch_id, root, history, listing, output)
+        there = listing.now()
+        listings.append(1_000 * (time.process_time() - began))
+        _land(batch_id, root, history, there, output)
         times.append(1_000 * (time.process_time() - began))
     mib_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024
-    return Arm(number, form, files, seconds, mib_max, fmean(times), max(times))
+    return Arm(number, form, files, seconds, mib_max, fmean(times), median(times), fmean(listings), max(times))
 
 
-def _land(batch_id: int, root: Path, history: History, listing: Listing, output: FolderOutput) -> None:
-    there = listing.now()
-    [path] = sorted(path for path in there.sizes if path not in history)
+def _land(batch_id: int, root: Path, history: History, there: Listed, output: FolderOutput) -> None:
+    [path] = [path for path in there.new if path not in history]
     found = there.read([path])
     put_planned(root / "checkpoint", batch_id, [path])
     fresh = history.add(found)
     history.look_ahead(fresh, there, {Path(path).stem: path})
     history.works(fresh, there)
     output.publish(batch_id, found, Written(1), [_judged(one) for one in fresh])
-    history.losses({(one.proxy_id, one.run_id) for one in fresh}, {})
+    history.new_losses({(one.proxy_id, one.run_id) for one in fresh}, {})

@@ -5,6 +5,7 @@ Tables of a metering directory do not pass here: Spark's readers pass those to t
 
 import contextlib
 import re
+import struct
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,6 +22,13 @@ HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws"
 _S3: Final = "s3"
 _PIECE_BYTES: Final = 8 * 2**20
 """Bytes that pass to the JVM together, as text that is a third longer."""
+_STATUS: Final = "org.apache.hadoop.fs.FileStatus"
+_FILES_AT_ONCE: Final = 10_000
+"""Files of a listing that pass from the JVM together, of some 200 bytes each."""
+_BYTES: Final = "iso-8859-1"
+"""Encoding with a character for each byte."""
+_NAME_LENGTH: Final = struct.Struct(">H")
+_LENGTH: Final = struct.Struct(">i")
 _ABSENT: Final = re.compile(r"\b(?:FileNotFoundException|NoSuchFileException)\b")
 _NO_BUCKET: Final = re.compile(r"UnknownStoreException|NoSuchBucket")
 _OF_THE_SDK: Final = re.compile(r" \((?:Service|SDK Attempt Count): ")
@@ -109,10 +117,17 @@ class HadoopFiles:
         return fs.FileInfo(what, fs.FileType.File if status.isFile() else fs.FileType.Directory, size=status.getLen())
 
     def _files_below(self, directory: str) -> Iterator[fs.FileInfo]:
-        found = self._files.listFiles(self._path(directory), True)
-        while found.hasNext():
-            status = found.next()
-            yield fs.FileInfo(status.getPath().toString(), fs.FileType.File, size=status.getLen())
+        """Yield all files below a directory. They pass from the JVM many at a time, since calls for each take longer than its listing."""
+        hadoop, io = self._jvm.org.apache.hadoop, self._jvm.java.io
+        found = hadoop.util.functional.RemoteIterators.toList(self._files.listFiles(self._path(directory), True))
+        of_statuses = self._jvm.java.lang.Class.forName(f"[L{_STATUS};")
+        for first in range(0, number := found.size(), _FILES_AT_ONCE):
+            part = found.subList(first, min(first + _FILES_AT_ONCE, number)).toArray()
+            data = io.ByteArrayOutputStream()
+            hadoop.io.ObjectWritable.writeObject(io.DataOutputStream(data), part, of_statuses, self._settings)
+            text: str = data.toString(_BYTES)  # which passes in a fifth of the time that an array of bytes takes
+            for path, size in files_of(text.encode(_BYTES)):
+                yield fs.FileInfo(path, fs.FileType.File, size=size)
 
     def open_input_stream(self, path: str) -> Any:
         """Return the content of a file."""
@@ -169,6 +184,35 @@ class HadoopFiles:
             if _ABSENT.search(text) and not _NO_BUCKET.search(text):
                 raise FileNotFoundError(2, "is missing", self._url) from error
             raise OSError(reason_of(self._spark, self._url, text)) from error
+
+
+def files_of(data: bytes) -> Iterator[tuple[str, int]]:
+    """Yield path and length of each file of Hadoop's `ObjectWritable` of an array of file statuses.
+
+    It has the name of the array's class and the number of files. Each file has two names of classes and, after its length, a message
+    `FileStatusProto` of Protocol Buffers, which begins with the fields 1 (kind), 2 (path) and 3 (length).
+    """
+    at = _after_name(data, 0) + _LENGTH.size
+    while at < len(data):
+        first = _after_name(data, _after_name(data, at)) + _LENGTH.size
+        _, kind_end = _uvarint(data, first + 1)
+        path_bytes, path = _uvarint(data, kind_end + 1)
+        size, _ = _uvarint(data, path + path_bytes + 1)
+        yield data[path : path + path_bytes].decode(), size
+        at = first + _LENGTH.unpack_from(data, first - _LENGTH.size)[0]
+
+
+def _after_name(data: bytes, at: int) -> int:
+    return at + _NAME_LENGTH.size + int(_NAME_LENGTH.unpack_from(data, at)[0])
+
+
+def _uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned varint at `at`, and the offset behind it."""
+    value = shift = 0
+    while (byte := data[at]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | byte << shift, at + 1
 
 
 def lacks_jar(text: str) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from metering_format.manifest import Manifest
@@ -22,15 +21,20 @@ from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
 from pipeline.spark.failures import spark_errors
 from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
+from pipeline.spark.placement import packed, unpacked
+from pipeline.validation.warm_up import Work
 
 ONE_FILE_A_BATCH: Final = "1"
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_HELD: Final = "position int, path string, content binary"
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-Judge = Callable[[Sequence[Manifest], Mapping[str, bytes]], bytes]
+Judge = Callable[[Work, Mapping[str, bytes]], bytes]
+"""Gets the manifests of a task, and the content of their files by path."""
 Do = Callable[[bytes, Mapping[str, bytes]], bytes]
-_WORK: Final = ""
-"""The path of the row that has the work of a task, beside those of its files."""
+"""Gets the work of a task, and the content of its files by path."""
+OF_WORK: Final = ""
+"""In place of a path, with the work of a task as the content."""
 
 
 class RemoteRuns(NamedTuple):
@@ -83,48 +87,50 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     return removed_of(bytes(row["content"]) for row in rows)
 
 
-def judge_at(spark: Any, root: str, wanted: Mapping[int, Sequence[Manifest]], judge: Judge) -> dict[int, bytes]:
-    """Return the result of `judge` for each task, which gets its manifests, and their files by path.
+def judge_at(spark: Any, root: str, works: Mapping[int, Work], judge: Judge) -> dict[int, bytes]:
+    """Return the result of `judge` for each task.
 
     Args:
         spark: the session.
         root: the directory, as `runs_at` returns it.
-        wanted: the manifests of each task.
+        works: the manifests of each task, which no other task gets.
         judge: runs in the tasks.
 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    works = {position: msgspec.json.encode(manifests) for position, manifests in wanted.items()}
-    return results_at(spark, root, wanted, lambda work, files: judge(decode_manifests(work), files), works)
-
-
-def decode_manifests(work: bytes) -> list[Manifest]:
-    """Return the manifests that a task was given."""
-    return msgspec.json.decode(work, type=list[Manifest])
+    encoded = {position: packed(work) for position, work in works.items()}
+    return results_at(spark, root, works, lambda work, files: judge(unpacked(work, Work), files), encoded)
 
 
 def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], do: Do, works: Mapping[int, bytes]) -> dict[int, bytes]:
-    """Return the result of `do` for each task, which gets its own work only, and the files of its manifests by path.
+    """Return the result of `do` for each task.
 
     Args:
         spark: the session.
         root: the directory, as `runs_at` returns it.
-        wanted: the manifests of each task.
+        wanted: the manifests of each task, whose files it gets.
         do: runs in the tasks.
-        works: its first argument, for each task.
+        works: its first argument for each task, which no other task gets.
 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
     with one_file_a_batch(spark) as own:
-        its = own.createDataFrame(
-            [(position, _WORK, work) for position, work in works.items()], "position int, path string, content binary"
-        )
-        held = files_at(own, root, needs).unionByName(its).repartition(max(len(wanted), 1), "position")
-        rows = held.mapInArrow(_doing(do), "position int, result binary").collect()
-    return {row["position"]: bytes(row["result"]) for row in rows}
+        held = files_and_works(own, root, needs, works).repartition(max(len(works), 1), "position")
+        found = held.mapInArrow(_doing(do), "position int, result binary").collect()
+    return {row["position"]: bytes(row["result"]) for row in found}
+
+
+def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
+    """Return the frame of `files_at`, and a row with the work of each task.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
+    rows = [(position, OF_WORK, work) for position, work in works.items()]
+    return files_at(spark, root, needs).union(spark.createDataFrame(rows, _HELD))
 
 
 def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
@@ -179,7 +185,7 @@ def _doing(do: Do) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBat
             for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
                 held.setdefault(position, {})[path] = content
         for position, files in held.items():
-            result = pa.array([do(files.pop(_WORK), files)], pa.binary())
+            result = pa.array([do(files.pop(OF_WORK), files)], pa.binary())
             yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
 
     return work

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.spark.hadoop_files import hadoop_path
-from pipeline.spark.placement import in_tasks
+from pipeline.spark.placement import in_tasks, packed, unpacked
 from pipeline.spark.remote import results_at
 from pipeline.storage.held import held_directory
 from pipeline.storage.paths import is_of_hadoop, share_with_jobs
@@ -27,7 +27,7 @@ def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
         return []
     if is_of_hadoop(parts[0].directory):
         return _run_at_url(spark, job, parts)
-    tasks = [(position, msgspec.json.encode(part)) for position, part in enumerate(parts)]
+    tasks = [(position, packed(part)) for position, part in enumerate(parts)]
     frame = in_tasks(spark.createDataFrame(tasks, TASK), len(tasks), "position")
     done = {row["position"]: bytes(row["result"]) for row in frame.mapInArrow(_executor(job), RESULT).collect()}
     return [msgspec.json.decode(done[position], type=job.result) for position in range(len(tasks))]
@@ -35,7 +35,7 @@ def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
 
 def _run_at_url(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
     wanted = {position: part.manifests for position, part in enumerate(parts)}
-    works = {position: msgspec.json.encode(part) for position, part in enumerate(parts)}
+    works = {position: packed(part) for position, part in enumerate(parts)}
     directory = parts[0].directory
     done = results_at(spark, hadoop_path(spark, directory).location, wanted, functools.partial(_do_with_files, job, directory), works)
     return [msgspec.json.decode(done[position], type=job.result) for position in range(len(parts))]
@@ -44,13 +44,13 @@ def _run_at_url(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
 def _do_with_files(job: Job[W, R], url: str, work: bytes, files: Mapping[str, bytes]) -> bytes:
     directory = held_directory(url, files)
     share_with_jobs(url, directory)
-    return msgspec.json.encode(job.do(msgspec.json.decode(work, type=job.work)))
+    return msgspec.json.encode(job.do(unpacked(work, job.work)))
 
 
 def _executor(job: Job[W, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def do_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            parts = (msgspec.json.decode(work, type=job.work) for work in batch.column("work").to_pylist())
+            parts = (unpacked(work, job.work) for work in batch.column("work").to_pylist())
             encoded = [msgspec.json.encode(job.do(part)) for part in parts]
             yield pa.RecordBatch.from_arrays([batch.column("position"), pa.array(encoded, pa.binary())], names=["position", "result"])
 

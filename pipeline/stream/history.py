@@ -20,7 +20,7 @@ import msgspec
 from metering_format.manifest import RUN_KEYS, Manifest, TypeCount, UsageTotal, manifest_text
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
-from pipeline.manifest import FoundManifest, RunKey, in_order, same_name, without_parts
+from pipeline.manifest import FoundManifest, RunKey, in_order, same_name
 from pipeline.stream.listing import Listed
 from pipeline.validation.warm_up import Work, warm_up_span_ms, work_of
 
@@ -49,8 +49,8 @@ class _Run:
         ahead: those that have not landed, and that only follow-ups were judged with.
         texts: the file of each manifest.
         names: of all file sets, also of merged ones.
-        compared: number of landed file sets, the first of the run, that `between` is about.
-        between: the losses that are known from the second one of these on.
+        fresh: those that have landed since the last call of `new_losses`.
+        told: the losses that `new_losses` has returned.
     """
 
     manifests: list[Manifest] = field(default_factory=list)
@@ -58,8 +58,8 @@ class _Run:
     texts: dict[Position, _Text] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     span_ms: int = 0
-    compared: int = 1
-    between: list[str] = field(default_factory=list)
+    fresh: set[Position] = field(default_factory=set)
+    told: set[str] = field(default_factory=set)
 
     def put(self, manifest: Manifest, text: _Text, *, is_ahead: bool = False) -> bool:
         """Add a file set, or replace it; return whether it is new."""
@@ -67,38 +67,65 @@ class _Run:
         at = bisect_left(self.manifests, position, key=_position)
         is_there = at < len(self.manifests) and _position(self.manifests[at]) == position
         is_new = not is_there or position in self.ahead
-        if at < self.compared or self.ahead:
-            self.compared, self.between = 1, []
         if is_there:
             self.manifests[at] = manifest
         else:
             self.manifests.insert(at, manifest)
         if not is_ahead:
             self.ahead.discard(position)
+            self.fresh.add(position)
         elif not is_there:
             self.ahead.add(position)
         self.texts[position] = text
         self.names |= {manifest.file_set, manifest.last_file_set}
         if manifest.merged:
-            self.manifests = without_parts(self.manifests)
-            self.compared, self.between = 1, []
+            self._leave_out(manifest)
         self.span_ms = max(self.span_ms, warm_up_span_ms(manifest))
         return is_new
+
+    def _leave_out(self, merged: Manifest) -> None:
+        """Leave out the file sets that a merged one contains. They follow it."""
+        parts = merged.parts
+        first = 1 + bisect_left(self.manifests, _position(merged), key=_position)
+        last = first + len(parts)
+        self.manifests[first:last] = [one for one in self.manifests[first:last] if one.file_set not in parts]
 
     def landed(self) -> list[Manifest]:
         return [one for one in self.manifests if _position(one) not in self.ahead] if self.ahead else self.manifests
 
-    def losses(self, key: RunKey, removed_seq: int | None) -> list[str]:
-        """Return the known losses. Only file sets that have landed since the last call are compared."""
-        landed = self.landed()
-        if len(landed) > self.compared:
-            last, *new = landed[self.compared - 1 :]
-            before = {key: last.first_seq - 1}  # nothing is missing before the last one, and its own losses are known
-            known = completeness_of({key: [last]}, before).incomplete
-            self.between += completeness_of({key: [last, *new]}, before).incomplete[len(known) :]
-            self.compared = len(landed)
-        first = completeness_of({key: landed[:1]}, {} if removed_seq is None else {key: removed_seq})
-        return first.incomplete + self.between
+    def new_losses(self, key: RunKey, removed_seq: int | None) -> list[str]:
+        """Return the losses that are known now and were not before. Only what has landed since the last call is compared."""
+        lines: dict[str, None] = {}
+        for position in sorted(self.fresh):
+            at = bisect_left(self.manifests, position, key=_position)
+            if at < len(self.manifests) and _position(self.manifests[at]) == position:  # otherwise a merged one contains it
+                for number in (at, self._beside(at, 1)):
+                    lines |= dict.fromkeys(self._losses_at(number, key, removed_seq))
+        self.fresh.clear()
+        found = [line for line in lines if line not in self.told]
+        self.told.update(found)
+        return found
+
+    def _losses_at(self, at: int | None, key: RunKey, removed_seq: int | None) -> list[str]:
+        """Return what is missing before a file set and in it."""
+        if at is None:
+            return []
+        own, number = self.manifests[at], self._beside(at, -1)
+        if number is None:
+            return completeness_of({key: [own]}, {} if removed_seq is None else {key: removed_seq}).incomplete
+        before = self.manifests[number]
+        nothing = {key: before.first_seq - 1}  # what is missing before that one, and in it, are losses of its own
+        known = completeness_of({key: [before]}, nothing).incomplete
+        return completeness_of({key: [before, own]}, nothing).incomplete[len(known) :]
+
+    def _beside(self, at: int, step: int) -> int | None:
+        """Return the place of the next landed file set after (1) or before (-1) one; None: there is none."""
+        at += step
+        while 0 <= at < len(self.manifests):
+            if _position(self.manifests[at]) not in self.ahead:
+                return at
+            at += step
+        return None
 
 
 class History:
@@ -192,9 +219,9 @@ class History:
         current = (self._current(run, one, there) for run in self._runs.values() for one in list(run.landed()))
         return in_order(one for one in current if one is not None)
 
-    def losses(self, keys: Iterable[RunKey], removed: Mapping[RunKey, int]) -> dict[RunKey, list[str]]:
-        """Return the known losses of some runs, one line each."""
-        return {key: self._runs[key].losses(key, removed.get(key)) for key in keys}
+    def new_losses(self, keys: Iterable[RunKey], removed: Mapping[RunKey, int]) -> list[str]:
+        """Return the losses of some runs that are known now and were not at the last call, one line each."""
+        return [line for key in keys for line in self._runs[key].new_losses(key, removed.get(key))]
 
     def completeness(self, there: Listed, removed: Mapping[RunKey, int]) -> Completeness:
         """Return the completeness of all landed file sets whose manifests are there."""

@@ -24,6 +24,8 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.rollup.content.columns import QUARANTINE
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.ledger import hour_key
+from pipeline.spark.placement import unpacked
+from pipeline.spark.remote import OF_WORK
 from pipeline.spark.rollup.floors import LONGEST, longest_waits
 from pipeline.spark.rollup.names import Names, write_copy
 from pipeline.spark.rollup.pieces import SUMS_SHARE, Piece, as_batch
@@ -31,6 +33,8 @@ from pipeline.spark.rollup.shares import Shares, divided, tasks_here
 from pipeline.spark.worker import settle
 
 Batches = Iterable[pa.RecordBatch]
+Part = tuple[Input, ...]
+"""The file sets that a task reads, all of an hour."""
 
 
 class Reading(NamedTuple):
@@ -38,55 +42,74 @@ class Reading(NamedTuple):
 
     Attributes:
         place: the metering directory, as a path or URL.
-        parts: the file sets of each task.
         hours: all hours of the run.
     """
 
     place: str
-    parts: tuple[tuple[Input, ...], ...]
     hours: tuple[Hour, ...]
     shares: Shares
     names: Names
 
 
-def reading_here(job: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the function of tasks that get the numbers of their parts, and read files of a path that all workers see."""
+def reading_here(job: Reading) -> Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]:
+    """Return the function of tasks that get their parts, and read files of a path that all workers see."""
 
-    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from map(as_batch, _pieces(job, job.parts[number], Path(job.place)))
+    def read(parts: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            yield from map(as_batch, _pieces(job, unpacked(part, Part), Path(job.place)))
         settle()
 
     return read
 
 
 def reading_copies(job: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-    """Return the function of tasks that get (position, path, content) of the files of their parts, which Spark has read."""
+    """Return the function of tasks that get the rows of `files_and_works`: their parts, and files that Spark has read."""
 
     def read(batches: Batches) -> Iterator[pa.RecordBatch]:
         with contextlib.ExitStack() as opened:
-            folders: dict[int, Path] = {}
+            folders: dict[int, _Copies] = {}
+            parts: dict[int, Part] = {}
             for batch in batches:
                 for number, path, content in zip(*(batch.column(at).to_pylist() for at in range(3)), strict=True):
                     if number not in folders:
-                        folders[number] = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="sluice-rollup-")))
-                    _check_copy(job, job.parts[number], path, content)
-                    write_copy(folders[number], path, content)
-            for number, folder in folders.items():
-                yield from map(as_batch, _pieces(job, job.parts[number], folder))
+                        folders[number] = _Copies(Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="sluice-rollup-"))), {})
+                    if path == OF_WORK:
+                        parts[number] = unpacked(content, Part)
+                    else:
+                        folders[number].add(path, content)
+            for number, part in parts.items():
+                folders[number].check(job.place, part)
+                yield from map(as_batch, _pieces(job, part, folders[number].folder))
         settle()
 
     return read
 
 
-def _check_copy(job: Reading, part: tuple[Input, ...], path: str, content: bytes) -> None:
-    named = next((item.manifest, entry) for item in part for entry in item.manifest.files if entry.path == path)
-    if hashlib.sha256(content).hexdigest() != named[1].sha256:
-        raise IncompleteError(f"{job.place}/{path}: its SHA-256 is not the one in manifest {named[0].file_set}; restore it")
+class _Copies(NamedTuple):
+    """Copies of files in a folder, with the digest of each by its path."""
+
+    folder: Path
+    digests: dict[str, str]
+
+    def add(self, path: str, content: bytes) -> None:
+        write_copy(self.folder, path, content)
+        self.digests[path] = hashlib.sha256(content).hexdigest()
+
+    def check(self, place: str, part: Part) -> None:
+        """Compare the files with the manifests.
+
+        Raises:
+            IncompleteError: a file has changed.
+        """
+        for item in part:
+            for entry in item.manifest.files:
+                if self.digests.get(entry.path) != entry.sha256:
+                    raise IncompleteError(
+                        f"{place}/{entry.path}: its SHA-256 is not the one in manifest {item.manifest.file_set}; restore it"
+                    )
 
 
-def _pieces(job: Reading, part: tuple[Input, ...], directory: Path) -> Iterator[Piece]:
+def _pieces(job: Reading, part: Part, directory: Path) -> Iterator[Piece]:
     """Read the file sets of a part. DuckDB does not notice damaged bytes, so the files' digests are compared first."""
     try:
         with database(tasks_here()) as made:

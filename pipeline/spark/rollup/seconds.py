@@ -12,13 +12,13 @@ from pipeline.rollup.inputs import Input, hash_by_day
 from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.parallelism import parallelism_of
-from pipeline.spark.placement import in_tasks
-from pipeline.spark.remote import files_at
+from pipeline.spark.placement import in_tasks, packed, work_in_tasks
+from pipeline.spark.remote import files_and_works
 from pipeline.spark.rollup.building import Building, Wanted, building, files_of
 from pipeline.spark.rollup.floors import LONGEST, floor_of
 from pipeline.spark.rollup.names import names_of
 from pipeline.spark.rollup.pieces import PIECES, SUMS_SHARE, pieces_of_rows
-from pipeline.spark.rollup.reading import Reading, reading_copies, reading_here
+from pipeline.spark.rollup.reading import Part, Reading, reading_copies, reading_here
 from pipeline.spark.rollup.shares import File, Spread, parts_of, shares_of
 from pipeline.storage.paths import text_of
 from sluice.object_store import is_url
@@ -50,8 +50,8 @@ class Seconds:
         self._shares = shares_of(inputs, parallelism_of(spark))
         with reported_in_one_line():
             self._names = names_of(spark, place, root, inputs, settings.tenants)
-            job = Reading(place, tuple(parts_of(inputs)), self._hours, self._shares, self._names)
-            self._pieces = _read(spark, job, root).persist(StorageLevel.DISK_ONLY)
+            job = Reading(place, self._hours, self._shares, self._names)
+            self._pieces = _read(spark, job, parts_of(inputs), root).persist(StorageLevel.DISK_ONLY)
         self._floors: dict[str, int] = {}
         self.usage_problems: dict[str, int] = {}
         self.decision_problems = 0
@@ -102,10 +102,10 @@ class Seconds:
         self._pieces.unpersist()
 
 
-def _read(spark: SparkSession, job: Reading, root: str) -> DataFrame:
+def _read(spark: SparkSession, job: Reading, parts: Sequence[Part], root: str) -> DataFrame:
+    works = [packed(part) for part in parts]
     if not is_url(job.place):
-        numbers = spark.range(0, len(job.parts), 1, max(1, len(job.parts)))
-        return numbers.mapInArrow(reading_here(job), PIECES)
-    paths = [(number, entry.path) for number, part in enumerate(job.parts) for item in part for entry in item.manifest.files]
-    files = in_tasks(files_at(spark, root, paths), max(1, len(job.parts)), "position")
+        return work_in_tasks(spark, works, reading_here(job), PIECES)
+    paths = [(number, entry.path) for number, part in enumerate(parts) for item in part for entry in item.manifest.files]
+    files = in_tasks(files_and_works(spark, root, paths, dict(enumerate(works))), max(1, len(parts)), "position")
     return files.mapInArrow(reading_copies(job), PIECES)

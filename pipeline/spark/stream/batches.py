@@ -54,7 +54,6 @@ class Batches:
         self.waiting: dict[str, str] = {}
         self.result = StreamResult()
         self._report = report
-        self._lost: dict[tuple[str, str], list[str]] = {}
 
     def process(self, batch_id: int, found: list[FoundManifest]) -> None:
         """Judge the file sets of a batch, and publish it.
@@ -81,13 +80,11 @@ class Batches:
         self.history = History(self.there, self.output.landed())
 
     def _report_losses(self, fresh: list[Manifest]) -> None:
-        """Report losses as soon as they are known. A late file set removes its line when it arrives."""
+        """Report losses as soon as they are known."""
         keys = {(manifest.proxy_id, manifest.run_id) for manifest in fresh}
-        for key, lines in self.history.losses(keys, removed_runs(self.source.directory)).items():
-            for line in lines:
-                if line not in self._lost.get(key, ()):
-                    self._report(f"missing so far: {line}")
-            self._lost[key] = lines
+        removed = removed_runs(self.source.directory, {proxy_id for proxy_id, _ in keys})
+        for line in self.history.new_losses(keys, removed):
+            self._report(f"missing so far: {line}")
 
 
 def opened(spark: Any, place: Place) -> AnyPath:

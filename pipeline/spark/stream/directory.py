@@ -59,7 +59,7 @@ def _repeat(batches: Batches, batch_id: int) -> int:
 
 def _process_new(batches: Batches, batch_id: int) -> int:
     """Process all file sets that have not landed; return the number of the next batch."""
-    fresh = sorted(path for path in batches.there.sizes if path not in batches.history)
+    fresh = sorted(path for path in batches.there.new if path not in batches.history)
     batches.waiting = {path.rpartition("/")[2].removesuffix(".json"): path for path in fresh}
     for first in range(0, len(fresh), FILE_SETS_MAX):
         paths = fresh[first : first + FILE_SETS_MAX]

@@ -91,7 +91,7 @@ class RemoteSource:
         """Judge and compare in tasks, which get the files by a shuffle."""
         numbered, place = dict(enumerate(works)), str(self.directory)
 
-        def judge(work: Sequence[Manifest], files: Mapping[str, bytes]) -> bytes:
+        def judge(work: Work, files: Mapping[str, bytes]) -> bytes:
             if every_byte:
                 _check_held(place, work[-1], files)
             return judge_held(place, work, files)

@@ -1,4 +1,4 @@
-"""The validator on Spark with each file set in one task. No decision is shuffled, so one hot group costs no more than many cold ones.
+"""The validator on Spark with each file set in one task. There is no shuffle, so one hot group costs no more than many cold ones.
 
 Each task reads its own file set, and as much of earlier ones as its warm-up needs. It returns a verdict, never rows.
 """
@@ -20,7 +20,7 @@ from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.parallelism import parallelism_of
-from pipeline.spark.placement import in_tasks
+from pipeline.spark.placement import packed, unpacked, work_in_tasks
 from pipeline.spark.remote import judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
@@ -36,10 +36,9 @@ TASKS_PER_CORE: Final = 2
 FILE_SETS_MAX: Final = 4
 """Highest number of file sets of one task."""
 
-SHARES: Final = "task int, works binary"
 VERDICTS: Final = "position int, verdict binary"
 
-Works = Mapping[int, Sequence[Manifest]]
+Works = Mapping[int, Work]
 """The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
 
 
@@ -87,9 +86,8 @@ def judge_file_sets(spark: Any, directory: Path, works: Works) -> dict[int, byte
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     count = tasks_for(len(in_order), parallelism_of(spark))
-    shares = [(task, msgspec.json.encode(in_order[task::count])) for task in range(count)]
-    tasks = in_tasks(spark.createDataFrame(shares, SHARES), count, "task")
-    rows = tasks.mapInArrow(_judging(str(directory.resolve())), VERDICTS).collect()
+    shares = [packed(in_order[task::count]) for task in range(count)]
+    rows = work_in_tasks(spark, shares, _judging(str(directory.resolve())), VERDICTS).collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
@@ -117,7 +115,7 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False) -> Verd
     root, runs, hashes = runs_at(spark, place)
     works = works_of(runs)
 
-    def judge(work: Sequence[Manifest], files: Mapping[str, bytes]) -> bytes:
+    def judge(work: Work, files: Mapping[str, bytes]) -> bytes:
         if every_byte:
             check_held(path_of_messages(place), work[-1], files)
         return judge_held(place, work, files)
@@ -139,9 +137,9 @@ def check_undamaged_at(spark: Any, place: str, root: str, blamed: Sequence[Manif
     """
     manifests = {number: (manifest,) for number, manifest in enumerate(blamed)}
 
-    def compare(work: Sequence[Manifest], files: Mapping[str, bytes]) -> bytes:
+    def compare(work: Work, files: Mapping[str, bytes]) -> bytes:
         try:
-            check_held(path_of_messages(place), work[-1], files)
+            check_held(path_of_messages(place), work[0], files)
         except IncompleteError as error:
             return str(error).encode()
         return b""
@@ -161,11 +159,10 @@ def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, Work]:
     return dict(enumerate(works))
 
 
-def _judging(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def judge_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judging(directory: str) -> Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]:
+    def judge_shares(shares: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         keep_memory()
-        shares = (share for batch in batches for share in batch.column("works").to_pylist())
-        for position, manifests in (work for share in shares for work in msgspec.json.decode(share, type=list[tuple[int, list[Manifest]]])):
+        for position, manifests in (work for share in shares for work in unpacked(share, list[tuple[int, Work]])):
             verdict = _judge([FileSet(Path(directory), manifest) for manifest in manifests])
             yield pa.RecordBatch.from_pydict({"position": pa.array([position], pa.int32()), "verdict": pa.array([verdict], pa.binary())})
         settle()

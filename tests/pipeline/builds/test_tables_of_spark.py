@@ -1,9 +1,11 @@
 """What Spark needs to write Iceberg and Delta tables is named when it is missing. `make platform` has the tests that write."""
 
 import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -12,7 +14,7 @@ from pipeline.commands.execution.sinks import DELTA, ICEBERG, Sink
 from pipeline.errors import BadInputError
 from pipeline.spark.builds.formats import DELTA_JARS, ICEBERG_JARS
 from pipeline.spark.builds.store import missing_jar
-from pipeline.spark.placement import in_tasks
+from pipeline.spark.placement import in_tasks, packed, unpacked, work_in_tasks
 from pipeline.spark.rollup.shares import FILES_AT_ONCE_MAX, spread_by_table
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import two_hours
@@ -54,6 +56,21 @@ def test_each_number_has_its_task(spark: Any, monkeypatch: pytest.MonkeyPatch, i
     rows = in_tasks(frame, 10, "share").selectExpr("share", "spark_partition_id() AS task").collect()
     assert len(rows) == 40
     assert all(row["share"] == row["task"] for row in rows)
+
+
+@pytest.mark.parametrize("together_max", [0, 64], ids=["as rows", "in the function"])
+def test_each_work_is_done_in_its_task(spark: Any, monkeypatch: pytest.MonkeyPatch, together_max: int) -> None:
+    """Each task gets one work, whether works are rows or a part of the function; without works nothing is done."""
+    monkeypatch.setattr("pipeline.spark.placement.TOGETHER_MAX", together_max)
+
+    def with_length(works: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        for work in works:
+            yield pa.RecordBatch.from_pydict({"name": pa.array([unpacked(work, str)]), "bytes": pa.array([len(work)], pa.int64())})
+
+    works = [packed(f"work {number}") for number in range(5)]
+    done = work_in_tasks(spark, works, with_length, "name string, bytes long").selectExpr("*", "spark_partition_id() AS task").collect()
+    assert sorted(map(tuple, done)) == [(f"work {number}", len(works[number]), number) for number in range(5)]
+    assert work_in_tasks(spark, [], with_length, "name string, bytes long").collect() == []
 
 
 def test_each_table_has_the_first_tasks() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bench.metering.trace import Shape, decide, write
@@ -17,7 +18,15 @@ from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
 from pipeline.spark.failures import HEAP, error_of, jvm_exit_error, reported_in_one_line, reporting_jvm_exit, stopped
 from pipeline.spark.validation.sql_form import cross_check
-from pipeline.spark.validation.validate import FILE_SETS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
+from pipeline.spark.validation.validate import (
+    FILE_SETS_MAX,
+    TASKS_PER_CORE,
+    judge_file_sets,
+    tasks_for,
+    validate_remote,
+    validate_runs,
+    works_of,
+)
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import quick_jvm
@@ -295,6 +304,19 @@ def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_
     write(tmp_path, shape, decide(shape))
     verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
+
+
+def test_a_task_of_many_gets_its_own_work_only(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict is the same when each task gets its work as a row."""
+    shape = Shape(2_000, groups=4, seconds=90, file_set_seconds=10)
+    write(tmp_path, shape, decide(shape))
+    runs = checked_runs(tmp_path)
+    together = validate_runs(spark, tmp_path, runs)
+    monkeypatch.setattr("pipeline.spark.placement.TOGETHER_MAX", 0)
+    works = works_of(runs)
+    assert (verdicts := judge_file_sets(spark, tmp_path, works)).keys() == works.keys()
+    assert [msgspec.json.decode(verdicts[number])["file_set"] for number in works] == [work[-1].file_set for work in works.values()]
+    assert validate_runs(spark, tmp_path, runs).as_dict(10) == together.as_dict(10)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])

@@ -1,17 +1,24 @@
 """The state of a stream of a directory, on a local disk and in an S3 server: a batch reads only what is new."""
 
 import itertools
+import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metering_format.manifest import Manifest, manifest_text
+from metering_format.places import LEDGER_KIND, REMOVED, ledger_name
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import FoundManifest, RunKey, read_found, read_manifest
+from pipeline.removed import removed_runs
 from pipeline.storage.paths import AnyPath, StorePath, path_of
 from pipeline.stream import ledger
 from pipeline.stream.checkpoint import begin_query, planned_of, put_planned, query_of
@@ -98,6 +105,18 @@ def test_a_store_is_listed_anew(bucket: Bucket, source: Path) -> None:
     assert there.sizes == Listing(source).now().sizes
     assert isinstance(there.directory, StorePath)
     assert [one.sha256 for one in there.read(paths_of(there))] == [one.sha256 for one in Listing(source).now().read(paths_of(there))]
+    assert sorted(there.new) == paths_of(there)
+    bucket.write("metering/manifests/late.json", b"1")
+    assert sorted(listing.now().new) == ["manifests/late.json"]
+    bucket.files.delete_file(f"{bucket.name}/metering/manifests/late.json")
+    there = listing.now()
+    assert (len(there.sizes), len(there.new)) == (4, 0)
+
+
+def settle(source: Path) -> None:
+    """Let all folders be so old that their time tells whether they have changed."""
+    for place in (source / "manifests", *(path for path in (source / "manifests").rglob("*") if path.is_dir())):
+        os.utime(place, (1_700_000_000, 1_700_000_000))
 
 
 def test_only_directories_that_changed_are_read(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,19 +125,69 @@ def test_only_directories_that_changed_are_read(source: Path, monkeypatch: pytes
     scan, hour, last = os.scandir, at(source, 0).parent, at(source, 3)
     monkeypatch.setattr("pipeline.stream.listing.os.scandir", lambda place: read.append(str(place)) or scan(place))
     listing = Listing(source)
-    first = listing.now()
-    assert len(first.sizes) == 4
+    first = dict(listing.now().sizes)
+    assert len(first) == 4
     listing.now()
     assert read.count(str(hour)) == 2
-    for directory in (hour, *hour.parents[: len(hour.relative_to(source).parts) - 1]):
-        os.utime(directory, (1_700_000_000, 1_700_000_000))
-    assert listing.now() == first
+    settle(source)
+    assert listing.now().sizes == first
     read.clear()
-    assert listing.now() == first
-    assert read == []
+    there = listing.now()
+    assert (there.sizes, list(there.new), read) == (first, [], [])
     last.unlink()
     assert len(listing.now().sizes) == 3
     assert read == [str(hour)]
+
+
+def test_a_manifest_that_is_removed_meanwhile_hides_no_other_one(source: Path) -> None:
+    """A name without a file, as one that retention removes while its folder is read, is left out alone."""
+    (at(source, 0).parent / "gone.json").symlink_to("nowhere")
+    assert len(Listing(source).now().sizes) == 4
+
+
+FOLDERS = ("", "a", "a/b", "a/c", "d")
+STEPS = st.tuples(st.sampled_from(("put", "put", "put", "remove", "remove folder")), st.sampled_from(FOLDERS), st.integers(0, 2))
+
+
+@given(calls=st.lists(st.lists(STEPS, max_size=4), max_size=8))
+def test_a_listing_has_what_is_there(calls: list[list[tuple[str, str, int]]]) -> None:
+    """Whatever came, was written anew or was removed since the last call, with its folder or without: new is what was not there before."""
+    with tempfile.TemporaryDirectory() as place:
+        root, times, known = Path(place, "manifests"), itertools.count(1_700_000_000), set[str]()
+        listing = Listing(Path(place))
+        for steps in calls:
+            for step, folder, number in steps:
+                _change(root / folder, step, number)
+            for path in [root, *root.rglob("*")]:
+                if path.is_dir() and path.stat().st_mtime > 1_750_000_000:
+                    os.utime(path, (now := next(times), now))
+            there, files = listing.now(), list(root.rglob("*.json"))
+            assert there.sizes == {str(path.relative_to(place)): path.stat().st_size for path in files}
+            assert sorted(there.new) == sorted(there.sizes.keys() - known)
+            known = set(there.sizes)
+
+
+def _change(folder: Path, step: str, number: int) -> None:
+    path = folder / f"{number}.json"
+    if step == "put":
+        folder.mkdir(parents=True, exist_ok=True)
+        length = path.stat().st_size + 1 if path.exists() else 1
+        path.unlink(missing_ok=True)
+        path.write_bytes(b"." * length)
+    elif step == "remove":
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_batch_reads_the_ledgers_of_its_proxies(source: Path) -> None:
+    """What retention removed of other proxies is not read."""
+    (source / "removed").mkdir()
+    for number, proxy_id in enumerate(("a", "b")):
+        ledger_of = {"kind": LEDGER_KIND, "proxy_id": proxy_id, "runs": [{"run_id": "1", "last_seq": number}]}
+        (source / REMOVED / ledger_name(proxy_id)).write_text(json.dumps(ledger_of))
+    assert removed_runs(source) == {("a", "1"): 0, ("b", "1"): 1}
+    assert removed_runs(source, {"b"}) == {("b", "1"): 1}
 
 
 def test_a_batch_reads_only_its_own_manifests(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +204,7 @@ def test_a_batch_reads_only_its_own_manifests(source: Path, monkeypatch: pytest.
     history.look_ahead(fresh, there, {})
     assert [numbers(work) for work in history.works(fresh, there)] == [[0, 5, 10, 15]]
     assert read == [str(source / paths_of(there)[3])]
-    assert history.losses({(fresh[0].proxy_id, fresh[0].run_id)}, {}) == {(fresh[0].proxy_id, fresh[0].run_id): []}
+    assert history.new_losses({(fresh[0].proxy_id, fresh[0].run_id)}, {}) == []
 
 
 def test_few_manifests_stay_whole(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,29 +247,33 @@ def test_a_file_set_that_lands_later_can_affect_one_before(source: Path) -> None
     history.look_ahead(third, there, waiting)
     assert [numbers(work) for work in history.works(third, there)] == [[0, 5, 10]]
     key = (third[0].proxy_id, third[0].run_id)
-    assert "decisions 5 to 9 are in no manifest" in history.losses([key], {})[key][0]
+    assert "decisions 5 to 9 are in no manifest" in history.new_losses([key], {})[0]
     assert (paths_of(there)[1] in history, numbers(history.present(there))) == (False, [0, 10])
     assert numbers(history.add(there.read(paths_of(there)[1:2]))) == [5]
-    assert history.losses([key], {}) == {key: []}
+    assert history.new_losses([key], {}) == []
 
 
+@pytest.mark.parametrize("removed_seq", [None, 4], ids=["nothing-removed", "removed"])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
-def test_losses_of_a_run_are_those_of_all_its_file_sets(source: Path, order: tuple[int, ...]) -> None:
-    """Losses are compared with the file sets that came since, and are those of all file sets, in whatever order these come."""
+def test_losses_of_a_run_are_those_of_all_its_file_sets(source: Path, order: tuple[int, ...], removed_seq: int | None) -> None:
+    """In whatever order file sets come, each batch names those losses of all that have landed that were not known before."""
     rewrite(at(source, 1), dropped_decisions=2)
     rewrite(at(source, 2), truncated=True)
     history, there = history_of(source)
+    before: list[str] = []
     for number in order:
         fresh = history.add(there.read(paths_of(there)[number : number + 1]))
         history.look_ahead(fresh, there, {Path(path).stem: path for path in paths_of(there) if path not in history})
         key, landed = (fresh[0].proxy_id, fresh[0].run_id), history.present(there)
-        for removed in ({}, {key: 4}):
-            assert history.losses([key], removed)[key] == completeness_of({key: landed}, removed).incomplete
+        removed = {} if removed_seq is None else {key: removed_seq}
+        now = completeness_of({key: landed}, removed).incomplete
+        assert history.new_losses([key], removed) == [line for line in now if line not in before]
+        before = now
 
 
 def test_losses_read_nothing_of_the_earlier_file_sets(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new file set is compared with the one before it, and not the whole run once more."""
-    history, there = history_of(source, 0, 1, 2)
+    """A new file set, and a late one, are compared with those beside it, and not the whole run once more."""
+    history, there = history_of(source, 0, 1, 3)
     compared: list[list[int]] = []
 
     def comparing(runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> Completeness:
@@ -209,12 +282,27 @@ def test_losses_read_nothing_of_the_earlier_file_sets(source: Path, monkeypatch:
 
     monkeypatch.setattr("pipeline.stream.history.completeness_of", comparing)
     key = (history.present(there)[0].proxy_id, history.present(there)[0].run_id)
-    history.losses([key], {})
-    assert [0, 5, 10] in compared
+    assert len(history.new_losses([key], {})) == 1
+    assert [0] in compared
     compared.clear()
-    history.add(there.read(paths_of(there)[3:]))
-    assert history.losses([key], {}) == {key: []}
-    assert compared == [[10], [10, 15], [0]]
+    history.add(there.read(paths_of(there)[2:3]))
+    assert history.new_losses([key], {}) == []
+    assert compared == [[5], [5, 10], [10], [10, 15]]
+
+
+def test_a_merged_file_set_is_compared_in_place_of_its_parts(source: Path) -> None:
+    """Behind a stream, `compact` merges two file sets that have landed: the run has one of them, and no loss more."""
+    rewrite(at(source, 2), dropped_decisions=2)
+    history, there = history_of(source, 0, 1, 2)
+    key = (history.present(there)[0].proxy_id, history.present(there)[0].run_id)
+    assert len(history.new_losses([key], {})) == 1
+    rewrite(at(source, 0), merged=[{"file_set": at(source, number).stem, "manifests": []} for number in (0, 1)], last_seq=9)
+    at(source, 1).unlink()
+    there = Listing(source).now()
+    assert numbers(history.present(there)) == [0, 10]
+    history.add(there.read(paths_of(there)[2:]))
+    assert history.new_losses([key], {}) == []
+    assert numbers(history.works(history.present(there), there)[-1]) == [0, 10, 15]
 
 
 def test_a_manifest_in_two_places_lands_once(source: Path) -> None:

@@ -1,5 +1,6 @@
 """`stream` with source, checkpoint and output on another file system of Hadoop."""
 
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import find_manifests
-from pipeline.spark.hadoop_files import hadoop_path, hadoop_url
+from pipeline.spark.hadoop_files import files_of, hadoop_path, hadoop_url
 from pipeline.spark.remote import runs_at
 from pipeline.spark.stream.folder_output import FolderOutput
 from pipeline.spark.stream.stream import Stream
@@ -92,3 +93,22 @@ def test_a_file_on_a_file_system_of_hadoop(spark: Any, lake: str, monkeypatch: p
     (place / "a").unlink()
     (place / "a").unlink()
     assert place.sizes() == {}
+
+
+def test_a_listing_passes_in_parts(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names in any script, and files of any length, below any folder, have the same path and length here as in the JVM."""
+    monkeypatch.setattr("pipeline.spark.hadoop_files._FILES_AT_ONCE", 2)
+    place = hadoop_path(spark, f"{lake}/files")
+    written = {name: number for number, name in zip((0, 1, 127, 128, 70_000), ("a", "b/äß€", "b/c/🎈.json", "d" * 200, "e"), strict=True)}
+    for name, number in written.items():
+        (place / name).write_bytes(b"." * number)
+    assert place.sizes() == written
+
+
+def test_a_long_file_in_a_listing() -> None:
+    """A length of more than 32 bits is read as Hadoop writes it."""
+    name = b"org.apache.hadoop.fs.FileStatus"
+    message = b"\x08\x02\x12\x03s:a\x18\x80\x80\x80\x80\x80\x01"  # a file of 2**35 bytes
+    named = struct.pack(">H", len(name)) + name
+    data = named + struct.pack(">i", 1) + named * 2 + struct.pack(">i", len(message)) + message
+    assert list(files_of(data)) == [("s:a", 2**35)]
