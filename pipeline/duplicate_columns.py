@@ -6,8 +6,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DUPLICATE_COLUMNS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
-"""The applied throttle equals the decided throttle when every decision is enforced and no other quota throttles a client longer."""
+DUPLICATE_COLUMNS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum", "violated_n": "throttled_n"}
+"""The applied throttle equals the decided throttle when every decision is enforced and no other quota throttles a client longer. Every
+violation is a throttle unless its throttle time rounds to 0 ms, which those of schedules never do."""
 
 
 def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:

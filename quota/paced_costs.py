@@ -15,35 +15,36 @@ _AMOUNT_END: Final = 2**33
 _BOUND_END: Final = 2.0**53
 _QUOTIENT_END: Final = 2.0**50
 _ERROR: Final = 2.0**-51
-"""Highest relative error of a quotient: each of two conversions, a product and a division has at most 2^-53."""
+"""Highest relative error of a quotient: a conversion, a division and a product have at most 2^-53 each."""
 _REACH_NS: Final = 2**62
 
 
-def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS) -> Ints:
+def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS, bound_of: Ints | None = None) -> Ints:
     """Return the cost of each amount under its bound, in nanoseconds.
 
-    Nearly all are found by floating-point division: its error cannot change the result unless the quotient is near a whole number.
+    Nearly all are found by floating-point numbers: their error cannot change the result unless the quotient is near a whole number.
 
     Args:
         amounts: bytes, or nanoseconds of handler time, of each request; not negative.
-        bounds: bytes per second, or percent of one thread, one for each.
+        bounds: bytes per second, or percent of one thread.
         unit_ns: as in `cost_ns`.
+        bound_of: index of each amount's bound in `bounds`; None: there is one for each.
     """
     if not len(amounts):
         return np.zeros(0, np.int64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        quotients = amounts * float(unit_ns) / bounds
+        per_unit = float(unit_ns) / bounds
+        quotients = amounts * (per_unit if bound_of is None else per_unit.take(bound_of))
     highest = float(quotients.max())
     if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
-        return np.where(bounds == np.inf, 0, _near_whole(amounts, bounds, unit_ns))
+        return _near_whole(amounts, bounds if bound_of is None else bounds.take(bound_of), unit_ns)
     whole = np.ceil(quotients)
     np.subtract(whole, quotients, out=quotients)
-    quotients -= 0.5
-    np.abs(quotients, out=quotients)
     costs = whole.astype(np.int64)
-    near = np.flatnonzero(quotients >= 0.5 - highest * _ERROR)
-    if len(near):
-        costs[near] = np.where(bounds[near] == np.inf, 0, _near_whole(amounts[near], bounds[near], unit_ns))
+    error = highest * _ERROR
+    if float(quotients.min()) <= error or float(quotients.max()) >= 1.0 - error:
+        near = np.flatnonzero((quotients <= error) | (quotients >= 1.0 - error))
+        costs[near] = _near_whole(amounts[near], bounds.take(near if bound_of is None else bound_of[near]), unit_ns)
     return costs
 
 
@@ -55,7 +56,7 @@ def _near_whole(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int) -> Int
     others = np.flatnonzero(~is_whole)
     if len(others):
         costs[others] = _one_by_one(amounts[others].tolist(), bounds[others].tolist(), unit_ns)
-    return np.minimum(costs, ENDLESS_NS)
+    return np.where(bounds == np.inf, 0, np.minimum(costs, ENDLESS_NS))
 
 
 def _one_by_one(amounts: list[int], bounds: list[float], unit_ns: int) -> list[int]:
@@ -90,8 +91,8 @@ def leads_before_ns(times_ns: Ints, costs: Ints, first_lead_ns: int) -> Ints:
 def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:
     """Return `leads_before_ns` of several schedules, one behind the other.
 
-    All are computed at once: a number that grows from schedule to schedule is added to their times, so that no maximum reaches beyond its
-    schedule. If these numbers exceed 62 bits, they are computed one by one.
+    All are computed at once: the times of each schedule are moved behind those of the one before, so that no maximum reaches beyond its
+    schedule. If this takes more than 62 bits, they are computed one by one.
 
     Args:
         times_ns: when the requests pass; ascending within each schedule.
@@ -99,23 +100,26 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
         begins: position of the first request of each schedule, ascending from 0 on.
         first_leads_ns: the lead before that.
     """
-    latest = times_ns - np.cumsum(costs) + costs  # time less the cost of all requests before it; only differences within a schedule count
-    lowest = int(latest.min())
-    stride = int(latest.max()) - lowest + int(first_leads_ns.max()) + 1
-    if stride * len(begins) >= _REACH_NS or float(costs.sum(dtype=np.float64)) >= _REACH_NS:
-        ends = [*begins.tolist()[1:], len(times_ns)]
-        return np.concatenate(
-            [
-                leads_before_ns(times_ns[begin:end], costs[begin:end], lead)
-                for begin, end, lead in zip(begins.tolist(), ends, first_leads_ns.tolist(), strict=True)
-            ]
-        )
-    latest += np.repeat(np.arange(len(begins)) * stride - lowest, np.diff(begins, append=len(times_ns)))
-    highest = latest.copy()
-    highest[begins] += first_leads_ns
-    np.maximum.accumulate(highest, out=highest)
-    leads = np.empty_like(latest)
-    np.subtract(highest[:-1], latest[1:], out=leads[1:])
-    np.maximum(leads, 0, out=leads)
+    stride = int(times_ns.max()) - int(times_ns.min()) + int(first_leads_ns.max()) + 1
+    if int(costs.max()) * len(costs) >= _REACH_NS and float(costs.sum(dtype=np.float64)) >= _REACH_NS:
+        return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
+    totals = np.add.reduceat(costs, begins)
+    stride += int(totals.max())
+    if stride * len(begins) >= _REACH_NS:
+        return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
+    charged = costs.copy()
+    charged[begins[1:] - 1] -= totals[:-1] + stride
+    np.cumsum(charged, out=charged)  # the cost of the requests of the schedule up to each, less the strides
+    latest = times_ns.copy()
+    latest[1:] -= charged[:-1]
+    latest[begins] += first_leads_ns
+    leads = charged  # the memory is used again
+    np.maximum.accumulate(latest[:-1], out=leads[1:])
+    leads[1:] -= latest[1:]
     leads[begins] = first_leads_ns
-    return leads
+    return np.maximum(leads, 0, out=leads)
+
+
+def _leads_one_by_one(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:
+    its = zip(np.split(times_ns, begins[1:]), np.split(costs, begins[1:]), first_leads_ns.tolist(), strict=True)
+    return np.concatenate([leads_before_ns(*schedule) for schedule in its])

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.replay.decisions import NO_CAP, Decisions, Sensor
+from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, take_recorded_waits
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.row_figures import differing_figures, differing_waits
 from pipeline.replay.rows import NOT_LISTED, Flags, Rows
@@ -109,9 +109,37 @@ def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
 
 def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flags, findings: Findings) -> None:
     """Compare every recorded throttle time with the recomputed one, and the figures of each row with its events."""
+    judged = judged & (rows.count > 0)
+    figures = differing_figures(rows, decided, judged)
+    if not (_waits_agree(rows, decided, judged) and rows.waits_fit()):  # else rows agree with their lists, and lists with the replay
+        take_recorded_waits(rows, decided)
+        event_judged = judged.take(rows.row_of)
+        _check_waits(rows, decided, sensor, event_judged, findings)
+        figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
+    for what, due, recorded in figures:
+        _note(rows, (due != recorded) & judged, Kind.MATH, functools.partial(_figure, what, due, recorded), findings)
+
+
+def _waits_agree(rows: Rows, decided: Decisions, judged: Flags) -> bool:
+    """Return True when every recorded throttle time of the judged rows is known to be the recomputed one.
+
+    One of a schedule depends on when the request came, which `rows` has only as the time at which it passed less this wait. It is right
+    when the schedule admitted the request.
+    """
+    waits = rows.waits
+    if rows.paced.all():
+        return bool((waits.throttle_ms > 0).all() and rows.checked.take(waits.at).all())
+    if rows.paced.any():
+        return False
+    differs = decided.violated.copy()
+    differs[waits.at] ^= True
+    wrong = np.concatenate((np.flatnonzero(differs), waits.at[decided.throttle_ms.take(waits.at) != waits.throttle_ms]))
+    return not judged.take(rows.row_of.take(wrong)).any()
+
+
+def _check_waits(rows: Rows, decided: Decisions, sensor: Sensor, event_judged: Flags, findings: Findings) -> None:
     recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
     expected = decided.throttle_ms
-    event_judged = judged.take(rows.row_of)
     differs = event_judged & (recorded != expected)
     over_cap = np.zeros(rows.events, np.bool_)
     if sensor.cap_ms != NO_CAP:  # a schedule has none
@@ -129,12 +157,6 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     )
     for wrong, kind in masks:
         _note_events(rows, decided, wrong, kind, findings)
-    judged = judged & (rows.count > 0)
-    figures = differing_figures(rows, decided, judged)
-    if not rows.waits_fit() or any(wrong.any() for wrong, _ in masks):  # else rows agree with their lists, and lists with the replay
-        figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
-    for what, due, recorded in figures:
-        _note(rows, (due != recorded) & judged, Kind.MATH, functools.partial(_figure, what, due, recorded), findings)
 
 
 def _the_same(figures: tuple[str, str, str], _row: int) -> tuple[str, str, str]:

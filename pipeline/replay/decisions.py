@@ -72,12 +72,15 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     window_ms = _window_ms(rows.ts_ms - oldest_start_ms, sensor)
     units = live_sum * PERCENT_PER_NANOSECOND if sensor.is_request_time else live_sum.astype(np.float64)
     observed = units / (window_ms / 1_000.0)
+    violated, near = np.zeros((2, rows.events), np.bool_)
+    if rows.paced.all():
+        throttle_ms = np.zeros(rows.events, np.int64)
+        return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
     bound = rows.bound.take(rows.row_of)
-    violated = np.zeros(rows.events, np.bool_) if rows.paced.all() else (observed > bound) & rows.checked
-    if violated.any() and rows.paced.any():
+    violated = (observed > bound) & rows.checked
+    if rows.paced.any():
         violated &= ~rows.paced.take(rows.row_of)
     throttle_ms = _throttle_ms(observed, bound, window_ms, violated, sensor)
-    near = np.zeros(rows.events, np.bool_)
     if sensor.is_request_time:
         near = _near(observed, bound, window_ms, violated) & rows.checked
         if rows.paced.any():
@@ -95,7 +98,7 @@ def take_recorded_waits(rows: Rows, decided: Decisions) -> None:
 
     They depend on when the request came, which `rows` has only as the time at which it passed less this wait.
     """
-    listed = np.flatnonzero(rows.throttle_ms > 0)
+    listed = rows.waits.at[rows.waits.throttle_ms > 0]
     listed = listed[rows.checked.take(listed) & rows.paced.take(rows.row_of.take(listed))]
     decided.violated[listed], decided.throttle_ms[listed] = True, rows.throttle_ms.take(listed)
 

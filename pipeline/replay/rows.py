@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,25 @@ COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
 """Columns that `unpack` reads."""
 
 
+class Waits(NamedTuple):
+    """The entries in the lists of waits of some rows, in no order.
+
+    Attributes:
+        at: the event of each, among all events.
+        throttle_ms: recorded throttle time.
+        applied_ms: throttle time that the client got, in the response or as a delay.
+    """
+
+    at: Ints
+    throttle_ms: Ints
+    applied_ms: Ints
+
+    @classmethod
+    def none(cls) -> "Waits":
+        """Return no waits."""
+        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
+
+
 @dataclass(frozen=True)
 class Rows:
     """Rows of `samples`, sorted by (group, first_seq), and their events in the same order.
@@ -48,8 +67,7 @@ class Rows:
         misplaced: whether a list of the row has positions outside of its events, or positions that do not ascend.
         ts_ms, value: time and amount of each event.
         checked: False for events that were recorded without a check against the bound.
-        throttle_ms: recorded throttle time of each event; `NOT_LISTED` when it has none.
-        applied_ms: throttle time that the client got, in the response or as a delay; `NOT_LISTED` when it has none.
+        waits: the entries in the lists of waits.
         declared: the columns OF_WAITS by name; each is sorted on first use.
         lead_ns: of paced groups, how far the schedule was ahead before each row; below 0: the group has none; None: no group has.
         remote: whether each event is another process's usage; None: the column `remote_pos` was not read.
@@ -76,8 +94,7 @@ class Rows:
     ts_ms: Ints
     value: Ints
     checked: Flags
-    throttle_ms: Ints
-    applied_ms: Ints
+    waits: Waits
     declared: Mapping[str, Ints]
     lead_ns: Ints | None
     waits_fit: Callable[[], bool]
@@ -87,6 +104,21 @@ class Rows:
     def events(self) -> int:
         """Number of events of all rows."""
         return len(self.value)
+
+    @functools.cached_property
+    def throttle_ms(self) -> Ints:
+        """Recorded throttle time of each event; `NOT_LISTED` when it has none."""
+        return self._of_events(self.waits.throttle_ms)
+
+    @functools.cached_property
+    def applied_ms(self) -> Ints:
+        """Throttle time that the client of each event got; `NOT_LISTED` when it has none."""
+        return self._of_events(self.waits.applied_ms)
+
+    def _of_events(self, of_waits: Ints) -> Ints:
+        out = np.full(self.events, NOT_LISTED, np.int64)
+        out[self.waits.at] = of_waits
+        return out
 
     @functools.cached_property
     def paced(self) -> Flags:

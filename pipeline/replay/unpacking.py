@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.replay.rows import INTEGERS, LEAD, NOT_LISTED, Flags, Ints, Rows
+from pipeline.replay.rows import INTEGERS, LEAD, Flags, Ints, Rows, Waits
 from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, REMOTE, UNCHECKED, WAITS, Run, runs_of
 from pipeline.replay.waits import fit
 
@@ -87,7 +87,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
     values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
     begins = np.full(len(group_ref), NO_POSITION)
     begins[order] = event_at
-    waits, (thr_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
+    waits, times_ms, lost_waits = _marked(runs, WAITS, begins, lengths)
     unchecked, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
     checked = np.ones(len(values), np.bool_)
     checked[unchecked] = False
@@ -107,8 +107,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         ts_ms=column["sample_start_ms"].take(row_of, mode="clip") + dt_ms,
         value=values.astype(np.int64, copy=False),
         checked=checked,
-        throttle_ms=_scattered(thr_ms, waits, len(values)),
-        applied_ms=_scattered(applied_ms, waits, len(values)),
+        waits=Waits(waits, *(its.astype(np.int64, copy=False) for its in times_ms)),
         declared=_InOrder(runs, order),
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
@@ -186,9 +185,3 @@ def _flags(groups: Ints, runs: Sequence[Run]) -> Flags:
     flags = np.zeros(max(highest, int(groups.max(initial=0))) + 1, np.bool_)
     flags[groups] = True
     return flags
-
-
-def _scattered(values: NDArray[Any], places: Ints, events: int) -> Ints:
-    out = np.full(events, NOT_LISTED, np.int64)
-    out[places] = values
-    return out

@@ -17,7 +17,7 @@ from metering_format.places import PACED, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
-from pipeline.replay.decisions import NO_CAP, Sensor, decide, take_recorded_waits
+from pipeline.replay.decisions import NO_CAP, Sensor, decide
 from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, LEAD, REMOTE_POSITIONS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
@@ -184,7 +184,6 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     decided = decide(rows, kind.sensor)
     burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
     if rows.paced.any():
-        take_recorded_waits(rows, decided)
         unit_ns = HANDLER_TIME_NS if kind.sensor.is_request_time else BYTES_NS
         check_schedules(rows, burst_ms, unit_ns, judged & rows.paced, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)

@@ -122,7 +122,7 @@ def _judge_rows(kind: GroupKind, rows: Rows, resumed: Resumptions, its: _Togethe
     order.add(rows, judged)
     order.check(its.findings)
     _refuse(its.findings)
-    if decided.in_margin.any() or (rows.applied_ms < rows.throttle_ms).any():
+    if decided.in_margin.any() or (rows.waits.applied_ms < rows.waits.throttle_ms).any():
         raise _Apart
     for at, verdict in enumerate(its.verdicts):
         _judge_own(kind, rows, judged & (of_row == at), its, at)

@@ -4,7 +4,7 @@ import numpy as np
 
 from pipeline.replay.decisions import Sensor as Measure
 from pipeline.replay.decisions import decide
-from pipeline.replay.rows import NOT_LISTED, Flags, Floats, Ints, Rows
+from pipeline.replay.rows import Flags, Floats, Ints, Rows, Waits
 
 
 def replay(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, measure: Measure) -> Ints:
@@ -53,8 +53,7 @@ def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) 
         ts_ms=ts_ms,
         value=value,
         checked=checked,
-        throttle_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
-        applied_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
+        waits=Waits.none(),
         declared={},
         lead_ns=None,
         waits_fit=lambda: False,

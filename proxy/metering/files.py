@@ -44,7 +44,7 @@ DELTA: Final = (
 twice as fast."""
 
 
-PLAIN: Final = ("max_observed",)
+PLAIN: Final = ("max_observed", "lead_ns")
 """Columns with few duplicates: a dictionary makes them larger. Not every reader supports BYTE_STREAM_SPLIT."""
 
 UNCOMPRESSED: Final = frozenset({"group_ref", "n", "prior_sum", "window_ms", "bound", "max_observed"})

@@ -56,7 +56,9 @@ def test_the_cost_of_handler_time_is_exact(handler_ns: int, percent: float) -> N
 def test_many_costs_are_those_of_one_by_one(unit_ns: int, pairs: list[tuple[int, float]]) -> None:
     """Costs that are computed together equal costs that are computed one by one."""
     amounts, bounds = np.array([amount for amount, _ in pairs], np.int64), np.array([bound for _, bound in pairs], np.float64)
-    assert costs_ns(amounts, bounds, unit_ns).tolist() == [cost_ns(*pair, unit_ns) for pair in pairs]
+    expected = [cost_ns(*pair, unit_ns) for pair in pairs]
+    assert costs_ns(amounts, bounds, unit_ns).tolist() == expected
+    assert costs_ns(amounts, bounds[::-1], unit_ns, bound_of=np.arange(len(pairs))[::-1]).tolist() == expected
 
 
 @settings(max_examples=200)

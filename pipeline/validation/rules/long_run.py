@@ -18,7 +18,7 @@ unless it is paced: traffic during a wait would make any rate look correct.
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -56,7 +56,7 @@ class ThrottleWindow(msgspec.Struct, frozen=True):
         from_ms, to_ms: time of the first and the last event that counts.
         units: units of all events between them; percent-seconds for request time.
         checked: number of these events that were checked against the bound.
-        connections: highest number of open connections; 0 when it is unknown.
+        connections: highest number of open connections; 0 when it is unknown, or when it does not matter.
         credit: units that one window, or a full bucket, may contain.
         is_bucket: the group has a token bucket.
         is_paced: the group has a schedule; all of its activity counts.
@@ -97,6 +97,20 @@ def ceiling(k: float, cap_s: float) -> float:
     return max((1.0 + math.sqrt(1.0 + 4.0 * k / STEADY_S)) / 2.0, k / cap_s) * MARGIN
 
 
+class JudgedGroups(NamedTuple):
+    """Groups whose rate is judged.
+
+    Attributes:
+        refs: their numbers, ascending.
+        settled_ms: from when on the rate of each is checked.
+        connections: highest number of open connections of each.
+    """
+
+    refs: Ints
+    settled_ms: Ints
+    connections: Ints
+
+
 class GroupConditions:
     """Connections and settings of the groups of a file set, which are read on first use.
 
@@ -123,22 +137,35 @@ class GroupConditions:
         columns = ["group_ref", "node", "tag_user", "tag_client_id", "tags", "first_seen_ms", "scope"]
         return self._file_set.read("dim_group", columns=columns)
 
+    @functools.cached_property
+    def _first_seen(self) -> tuple[Ints, Ints]:
+        """The number of each group, ascending, and when its first request came, in ms."""
+        refs, first_seen_ms = (self._groups.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "first_seen_ms"))
+        order = np.argsort(refs, kind="stable")
+        return refs[order], first_seen_ms[order]
+
     @property
     def may_judge(self) -> bool:
         """Whether groups can be judged: connections were counted or do not matter, and every client was enforced at all times."""
-        return bool(self._connections or self._paced) and self._is_enforced_throughout
+        return (self._paced or bool(self._connections)) and self._is_enforced_throughout
 
-    def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
-        """Return, by group, ascending, from when on its rate is checked, in ms, and its connections; empty: none is judged."""
+    def of(self, refs: Ints, *, counted: bool = True) -> JudgedGroups:
+        """Return those of some groups that are judged: all of them, or none.
+
+        Args:
+            refs: the groups, ascending.
+            counted: whether their connections matter; if not they are 0, and the rows of usage are not read.
+        """
         if not len(refs) or not self.may_judge:
-            return {}
-        wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
-        described = self._groups.filter(wanted)
-        if not self._connections:
-            settled_ms = (described.column("first_seen_ms").to_numpy() + SETTLED_MS).tolist()
-            return dict(sorted(zip(described.column("group_ref").to_pylist(), ((at_ms, 0) for at_ms in settled_ms), strict=True)))
+            return JudgedGroups(*np.zeros((3, 0), np.int64))
+        known, first_seen_ms = self._first_seen
+        settled_ms = first_seen_ms[np.searchsorted(known, refs)] + SETTLED_MS
+        if not counted or not self._connections:
+            return JudgedGroups(refs, settled_ms, np.zeros(len(refs), np.int64))
+        described = self._groups.filter(pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32())))
         groups = {row["group_ref"]: row for row in described.to_pylist()}
-        return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
+        connections = [_of(self._connections, groups[ref]) for ref in refs.tolist()]
+        return JudgedGroups(refs, settled_ms, np.array(connections, np.int64))
 
 
 def throttle_windows(
@@ -155,33 +182,27 @@ def throttle_windows(
     throttled = rows.group_ref[np.flatnonzero(active)]
     if not len(throttled):
         return {}
-    excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
-    found = conditions.of(_without(throttled, excused))
-    return _windows_of(rows, sensor, judged, found, burst_ms) if found else {}
+    excused = rows.group_ref[rows.row_of[rows.waits.at[rows.waits.applied_ms == EXCUSED_MS]]]
+    found = conditions.of(_without(throttled, excused), counted=not rows.paced.all())
+    return _windows_of(rows, sensor, judged, found, burst_ms) if len(found.refs) else {}
 
 
-def _windows_of(
-    rows: Rows, sensor: Sensor, judged: Flags, found: Mapping[int, tuple[int, int]], burst_ms: int
-) -> dict[int, ThrottleWindow]:
-    """Return the windows of some groups, all at once: a paced run may have thousands in each file set.
-
-    Args:
-        found: by group, ascending, the time in ms from which its rate is checked, and its connections.
-    """
-    refs = np.array(list(found), np.int64)
-    settled_ms, connections = (np.array(its, np.int64) for its in zip(*found.values(), strict=True))
+def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, burst_ms: int) -> dict[int, ThrottleWindow]:
+    """Return the windows of some groups, all at once: a paced run may have thousands in each file set."""
+    refs, settled_ms, connections = found
     group = np.minimum(np.searchsorted(refs, rows.group_ref), len(refs) - 1)
     mine = np.flatnonzero(judged & (refs[group] == rows.group_ref) & (rows.sample_start_ms >= settled_ms[group]))
     if not len(mine):
         return {}
-    firsts = np.flatnonzero(np.diff(group[mine], prepend=-1))
+    own = group[mine]
+    firsts = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
     first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
     paced = np.add.reduceat(rows.paced[mine], firsts, dtype=np.int64)
     is_paced = paced == np.diff(firsts, append=len(mine))
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
     bound = np.maximum.reduceat(rows.bound[mine], firsts)
     unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
-    one_request = np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts) * unit, 0)
+    one_request = np.where(is_paced, _largest(rows, mine, firsts) * unit if paced.any() else 0, 0)
     columns = (
         rows.sample_start_ms[first_rows],
         rows.last_event_ms[last_rows],
@@ -202,11 +223,17 @@ def _windows_of(
     return made
 
 
-def _largest(rows: Rows) -> Ints:
-    """Return the largest value of each row, when any group is paced."""
-    if not rows.paced.any():
-        return np.zeros(len(rows.n), np.int64)
-    largest: Ints = np.maximum.reduceat(rows.value, rows.event_at)
+def _largest(rows: Rows, mine: Ints, firsts: Ints) -> Ints:
+    """Return the largest value of each group in its rows of `mine`, where it begins at `firsts`."""
+    first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
+    largest: Ints
+    if (last_rows - first_rows != np.diff(firsts, append=len(mine)) - 1).any():  # rows in between are not judged
+        largest = np.maximum.reduceat(np.maximum.reduceat(rows.value, rows.event_at)[mine], firsts)
+        return largest
+    ends = rows.event_at[last_rows] + rows.count[last_rows]
+    edges = np.stack((rows.event_at[first_rows], ends), axis=1).ravel()
+    edges = edges[:-1] if edges[-1] == rows.events else edges
+    largest = np.maximum.reduceat(rows.value, edges)[::2]  # every other result is of what is between two groups
     return largest
 
 
@@ -215,7 +242,8 @@ def bucket_throttle_windows(steps: Steps, conditions: GroupConditions) -> dict[i
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED_MS]
     made = {}
-    for ref, (settled_ms, connections) in conditions.of(_without(throttled, excused)).items():
+    found = conditions.of(_without(throttled, excused))
+    for ref, settled_ms, connections in zip(*(column.tolist() for column in found), strict=True):
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:
@@ -338,7 +366,8 @@ def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]]) -> tuple[dict[i
 def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun) -> Finding:
     first = parts[0][1]
     evidence = tuple(
-        f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
+        f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}"
+        + ("" if part.is_paced else f", at most {part.connections} connections")
         for _, part in parts
     )
     condition = (

@@ -30,9 +30,11 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
         findings: where divergences are added.
     """
     assert rows.lead_ns is not None
-    leads = _leads_ns(rows, rows.lead_ns, unit_ns)
+    leads = _leads_ns(rows, rows.lead_ns, _costs_ns(rows, unit_ns))
     _check_leads(rows, rows.lead_ns, leads.take(rows.event_at), judged, begins_run, findings)
     early = np.flatnonzero(leads > burst_ms * MS_NS)
+    if not len(early):
+        return
     early = early[rows.checked.take(early) & (rows.applied_ms.take(early) != EXCUSED_MS) & judged.take(rows.row_of.take(early))]
     unit = "ns of handler time" if unit_ns == HANDLER_TIME_NS else "bytes"
     groups = rows.group_ref[rows.row_of[early]]
@@ -45,17 +47,23 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
         findings.add(Finding(Kind.EARLY, *place, f"at most {burst_ms * MS_NS} ns", f"{leads[event]} ns", what), number)
 
 
-def _leads_ns(rows: Rows, recorded_ns: Ints, unit_ns: int) -> Ints:
+def _costs_ns(rows: Rows, unit_ns: int) -> Ints:
+    """Return the cost of each event; 0 for one that the schedule does not count."""
+    amounts = rows.value if int(rows.value.min()) >= 0 else np.maximum(rows.value, 0)
+    costs = costs_ns(amounts, rows.bound, unit_ns, rows.row_of)
+    counts = rows.checked if rows.remote is None else rows.checked | rows.remote
+    if not (counts.all() and rows.paced.all()):
+        costs[~(counts & rows.paced.take(rows.row_of))] = 0
+    return costs
+
+
+def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Ints:
     """Return the lead before each event of a schedule; 0 before those of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
     the last decision of the window as its lead. Where the bound changes, the lead is that of the same bytes under the new bound, if
     the proxy has recorded an amount of 0 without a check at that moment; else the schedule keeps its lead.
     """
-    counts = rows.checked if rows.remote is None else rows.checked | rows.remote
-    costs = costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of), unit_ns)
-    if not (counts.all() and rows.paced.all()):
-        costs[~(counts & rows.paced.take(rows.row_of))] = 0
     rebound = ~rows.is_new_group
     rebound[1:] &= rows.paced[1:] & (rows.bound[1:] != rows.bound[:-1])
     if rebound.any():

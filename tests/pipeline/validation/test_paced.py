@@ -94,6 +94,26 @@ def test_a_run_begins_without_a_lead(tmp_path: Path) -> None:
     assert Kind.MATH in verdict.kinds()
 
 
+def test_a_wait_of_nothing_is_found(tmp_path: Path) -> None:
+    """A schedule lists no wait of 0 ms, even if the sums of its row agree with it."""
+
+    def change(rows: Rows) -> None:
+        row = next(row for row in rows if row["thr_ms"])
+        row["thr_ms"] = row["applied_ms"] = [0] * len(row["thr_ms"])
+        row.update(dict.fromkeys(("throttled_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum"), 0))
+
+    assert Kind.MATH in judged(tmp_path, [busy([60_000] * 12)], change).kinds()
+
+
+def test_a_wait_of_an_unchecked_record_is_found(tmp_path: Path) -> None:
+    """A record without a check, which no schedule delays, has no wait."""
+
+    def change(rows: Rows) -> None:
+        rows[-1]["unchecked_pos"] = rows[-1]["thr_pos"][-1:]
+
+    assert Kind.SPURIOUS in judged(tmp_path, [busy([50_000] * 12)], change).kinds()
+
+
 def test_a_smaller_size_is_found(tmp_path: Path) -> None:
     """A request that is recorded smaller than it was is found by the leads of the rows behind it."""
 
@@ -117,3 +137,12 @@ def test_the_rate_over_minutes_is_judged(tmp_path: Path) -> None:
     verdict = judged(tmp_path, [busy([50_000] * 240)])
     assert verdict.kinds() == {}
     assert [run.allowed for run in verdict.long_runs] == pytest.approx([1.02], abs=0.03)
+
+
+def test_connections_of_a_paced_group_do_not_matter(tmp_path: Path) -> None:
+    """The evidence of a rate above the ceiling of a paced group names no connections: usage, which counts them, is not read."""
+    requests = [request for each in busy([50_000] * 240) for request in (each, Request(each.ts_ms, 25_000, checked=False))]
+    verdict = judged(tmp_path, [requests])
+    assert verdict.kinds() == {Kind.RATE: 1}
+    (findings,) = verdict.findings.values()
+    assert not any("connections" in line for line in findings.first[0].evidence)

@@ -92,12 +92,13 @@ def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: in
     """Rows and events that are read some groups at a time equal those of the whole table in order, and no group is in two parts."""
     table = samples_table(rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)}))
     whole, parts = unpack(table), list(unpack_in_parts(table, None, at_once))
-    for field in (field for field in fields(Rows) if field.name not in ("declared", "waits_fit")):
-        joined = np.concatenate([getattr(part, field.name) for part in parts])
-        if field.name in ("row_of", "event_at"):  # offsets in these fields count from the beginning of their part
-            lengths = [len(part.n) if field.name == "row_of" else part.events for part in parts]
-            joined += np.repeat(np.cumsum([0, *lengths[:-1]]), [len(getattr(part, field.name)) for part in parts])
-        assert joined.tolist() == getattr(whole, field.name).tolist(), field.name
+    names = [field.name for field in fields(Rows) if field.name not in ("declared", "waits", "waits_fit")]
+    for name in (*names, "throttle_ms", "applied_ms"):
+        joined = np.concatenate([getattr(part, name) for part in parts])
+        if name in ("row_of", "event_at"):  # offsets in these fields count from the beginning of their part
+            lengths = [len(part.n) if name == "row_of" else part.events for part in parts]
+            joined += np.repeat(np.cumsum([0, *lengths[:-1]]), [len(getattr(part, name)) for part in parts])
+        assert joined.tolist() == getattr(whole, name).tolist(), name
     for name in OF_WAITS:
         assert np.concatenate([part.declared[name] for part in parts]).tolist() == whole.declared[name].tolist(), name
     assert whole.waits_fit() == all(part.waits_fit() for part in parts)

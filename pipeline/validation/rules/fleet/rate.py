@@ -131,7 +131,7 @@ def conditions_of(groups: Sequence[tuple[int, FileSet]]) -> Conditions | None:
         cap_s = max(cap_s, MUTE_S_MAX if its[0]["cap_ms"] is None else its[0]["cap_ms"] / 1_000)
         window_s = max(window_s, its[0]["num_samples"] * its[0]["window_ms"] / 1_000)
         key = (file_set.manifest.proxy_id, file_set.manifest.run_id)
-        connections[key] = max(connections.get(key, 0), conditions.of(np.array([ref]))[ref][1])
+        connections[key] = max(connections.get(key, 0), int(conditions.of(np.array([ref])).connections[0]))
     if not connections or not (all(connections.values()) or is_paced):
         return None
     return Conditions(sum(connections.values()), cap_s, window_s, is_paced=is_paced)
