@@ -1,6 +1,5 @@
 """The settings with which a command starts Spark, as its options give them."""
 
-import os
 import re
 from collections.abc import Iterable
 from typing import Final, NamedTuple
@@ -34,11 +33,6 @@ class SessionSettings(NamedTuple):
     verbose: bool = False
     conf: tuple[tuple[str, str], ...] = ()
     driver_memory: str | None = None
-
-    @property
-    def has_tasks_here(self) -> bool:
-        """Whether all tasks run on this machine. That of `spark-submit` is not known before Spark starts."""
-        return SUBMITTED not in os.environ if self.master is None else self.master.startswith("local")
 
 
 DEFAULTS: Final = SessionSettings()

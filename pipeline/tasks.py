@@ -4,7 +4,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-W = TypeVar("W")
+from metering_format.manifest import Manifest
+
+
+class Part(Protocol):
+    """What a part of a job reads: the files of these manifests below a directory, which is an absolute path or a URL."""
+
+    @property
+    def directory(self) -> str:
+        """The directory."""
+
+    @property
+    def manifests(self) -> Sequence[Manifest]:
+        """The manifests."""
+
+
+W = TypeVar("W", bound=Part)
 R = TypeVar("R")
 
 

@@ -32,6 +32,8 @@ def ddl(dialect: str, place: str, schema: str | None, sink: str) -> None:
         text = _of_directory(dialect, _path("--at", place), schema or SCHEMA)
     elif sink == DELTA and (is_url(place) or Path(place).is_dir()):
         text = _of_delta(dialect, _path("--at", place), schema or VIEWS)
+    elif sink == DELTA and "/" in place:
+        raise BadInputError(f"--at {place}: no such directory; name one of Delta tables, or a namespace of a catalog such as lake.sluice")
     else:
         text = _of_namespace(dialect, place, schema or VIEWS)
     click.echo(text, nl=False)

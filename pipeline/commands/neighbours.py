@@ -3,7 +3,7 @@
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.storage.paths import AnyPath
@@ -11,7 +11,12 @@ from pipeline.storage.paths import AnyPath
 
 @click.command()
 @click.option(
-    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+    "--in",
+    "source",
+    type=INPUT_OF_ENGINE,
+    required=True,
+    metavar="DIR",
+    help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.",
 )
 @click.option(
     "--share",
@@ -31,7 +36,7 @@ from pipeline.storage.paths import AnyPath
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the figures behind each pair.")
-def neighbours(source: AnyPath, share: float, window_s: int, out: AnyPath | None, common: Common) -> None:
+def neighbours(source: AnyPath | str, share: float, window_s: int, out: AnyPath | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output
@@ -40,9 +45,10 @@ def neighbours(source: AnyPath, share: float, window_s: int, out: AnyPath | None
     from pipeline.neighbours.text import lines_of
     from pipeline.report.neighbours_page import draw_neighbours
 
-    work = plan_load(source, window_s * 1_000)
-    with executor(common) as run_all:
-        load = load_of(run_all(JOB, work), window_s * 1_000)
+    with opener(common.engine, common.session, (("--in", source),)) as opened:
+        work = plan_load(opened(source), window_s * 1_000)
+        with executor(common) as run_all:
+            load = load_of(run_all(JOB, work), window_s * 1_000)
     pairs = pairs_of(load, share)
     summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
     lines = lines_of(pairs, load, share, explain=common.explain)

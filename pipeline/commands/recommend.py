@@ -3,7 +3,7 @@
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import IncompleteError
@@ -12,7 +12,12 @@ from pipeline.storage.paths import AnyPath
 
 @click.command()
 @click.option(
-    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+    "--in",
+    "source",
+    type=INPUT_OF_ENGINE,
+    required=True,
+    metavar="DIR",
+    help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.",
 )
 @click.option(
     "--percentile",
@@ -26,7 +31,9 @@ from pipeline.storage.paths import AnyPath
 @click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print how each bound is computed.")
-def recommend(source: AnyPath, percentile: float, headroom: float, out: AnyPath | None, report: AnyPath | None, common: Common) -> None:
+def recommend(
+    source: AnyPath | str, percentile: float, headroom: float, out: AnyPath | None, report: AnyPath | None, common: Common
+) -> None:
     """Propose quotas from recorded usage, and print their expected effect on the same recording."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output
@@ -41,14 +48,14 @@ def recommend(source: AnyPath, percentile: float, headroom: float, out: AnyPath 
     from pipeline.whatif.work import JOB as WHATIF
     from pipeline.whatif.work import outcomes_of, plan_work
 
-    work = plan_demand(source)
-    with executor(common) as run_all:
-        asked = run_all(JOB, work)
+    with opener(common.engine, common.session, (("--in", source),)) as opened, executor(common) as run_all:
+        directory = opened(source)
+        asked = run_all(JOB, plan_demand(directory))
         proposals, left_out = propose(demands_of(asked), percentile, headroom)
         if not proposals:
             raise IncompleteError(f"{source}: contains no group that a quota file can name; meter at level packed")
         text = quota_text(proposals, f"sluice meter recommend --percentile {percentile:g} --headroom {headroom:g}")
-        played = run_all(WHATIF, plan_work(source, [quota_file_of(text, "proposal")], "regroup"))
+        played = run_all(WHATIF, plan_work(directory, [quota_file_of(text, "proposal")], "regroup"))
     [outcomes] = outcomes_of(played, 1)
     changes = changes_of("proposal", outcomes, "regroup")
     if out is not None:

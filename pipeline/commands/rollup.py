@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import LOCAL, SPARK, Common, common_options
 from pipeline.commands.execution.sinks import Sink, sink_options
 from pipeline.errors import BadInputError
-from pipeline.storage.paths import AnyPath
-from sluice.object_store import SCHEMES, is_url
+from pipeline.storage.paths import AnyPath, is_of_hadoop
+from sluice.object_store import is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pipeline.commands.execution.sinks import OpenTables
+    from pipeline.rollup.prices import Prices
     from pipeline.rollup.settings import RollupResult, RollupSettings
+    from pipeline.rollup.tenants import TenantLine
 
     Update = Callable[[RollupSettings], RollupResult]
 
@@ -38,11 +40,11 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 )
 @click.option(
     "--tenants",
-    type=INPUT,
+    type=INPUT_OF_ENGINE,
     metavar="FILE",
     help="CSV file with lines of user,client_id,tenant; the first line that matches applies.",
 )
-@click.option("--prices", type=INPUT, metavar="FILE", help="TOML file with prices of usage, for chargeback.")
+@click.option("--prices", type=INPUT_OF_ENGINE, metavar="FILE", help="TOML file with prices of usage, for chargeback.")
 @click.option("--from", "begin", metavar="TIME", help="First hour, in UTC: 2026-11-21 or 2026-11-21T07.")
 @click.option("--to", "end", metavar="TIME", help="Last hour, inclusive, in the same format.")
 @click.option(
@@ -59,30 +61,24 @@ def rollup(
     source: str,
     sink: Sink,
     levels: str,
-    tenants: AnyPath | None,
-    prices: AnyPath | None,
+    tenants: AnyPath | str | None,
+    prices: AnyPath | str | None,
     begin: str | None,
     end: str | None,
     close_through: str | None,
     common: Common,
 ) -> None:
     """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day."""
-    from pipeline.rollup.prices import read_prices, unknown_tenants
-    from pipeline.rollup.tenants import read_tenants
-
     chosen = tuple(level.strip() for level in levels.split(","))
     for level in chosen:
         if level not in LEVELS:
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
-    lines = tuple(read_tenants(tenants)) if tenants is not None else ()
-    costs = read_prices(prices) if prices is not None else None
-    for tenant in sorted(unknown_tenants(costs, lines)):
-        click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     closing = _day(close_through)
-    with _opened(sink, _engine(source, common), common) as (tables, update):
+    engine = _engine((source, sink.out, tenants, prices), common)
+    with _costs(engine, sink, common, tenants, prices) as (lines, costs), _opened(sink, engine, common) as (tables, update):
         from pipeline.rollup.exclusive import exclusive
         from pipeline.rollup.settings import RollupSettings
 
@@ -96,13 +92,31 @@ def rollup(
 
 
 @contextlib.contextmanager
+def _costs(
+    engine: str, sink: Sink, common: Common, tenants: AnyPath | str | None, prices: AnyPath | str | None
+) -> "Iterator[tuple[tuple[TenantLine, ...], Prices | None]]":
+    """Read tenants and prices. Spark starts first, for the block, if only Hadoop knows where they are."""
+    from pipeline.rollup.prices import read_prices, unknown_tenants
+    from pipeline.rollup.tenants import read_tenants
+
+    given = (("--tenants", tenants), ("--prices", prices))
+    settings = sink.settings_of_spark(common.session) if engine == SPARK else common.session
+    with opener(engine, settings, given, python_tasks=True) as opened:
+        lines = tuple(read_tenants(opened(tenants))) if tenants is not None else ()
+        costs = read_prices(opened(prices)) if prices is not None else None
+        for tenant in sorted(unknown_tenants(costs, lines)):
+            click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
+        yield lines, costs
+
+
+@contextlib.contextmanager
 def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
     """Open the tables; yield them, and the function that updates and publishes them."""
-    if engine == SPARK and not sink.is_of_files:
+    if engine == SPARK and not sink.is_of_folder:
         with _opened_on_spark(sink, common) as opened:
             yield opened
         return
-    with sink.open(has_tasks_here=engine == LOCAL or common.session.has_tasks_here) as tables:
+    with sink.open() as tables:
 
         def update(settings: "RollupSettings") -> "RollupResult":
             result = _on_duckdb(settings) if engine == LOCAL else _on_spark(settings, common)
@@ -114,7 +128,7 @@ def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTabl
 
 @contextlib.contextmanager
 def _opened_on_spark(sink: Sink, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
-    """Open tables that Spark writes. It starts first, since only Spark knows which hours they have."""
+    """Open tables that are not in a folder of this machine. Spark starts first, since only Spark knows which hours they have."""
     from pipeline.spark.session import session
 
     with session(sink.settings_of_spark(common.session), python_tasks=True) as spark, sink.open_on_spark(spark) as (tables, target):
@@ -146,12 +160,11 @@ def _on_spark(settings: "RollupSettings", common: Common) -> "RollupResult":
         return roll_up(spark, settings, _progress)
 
 
-def _engine(source: str, common: Common) -> str:
-    """Return the engine: Spark where an option asks for it, and where only Hadoop knows the URL."""
+def _engine(places: "Sequence[AnyPath | str | None]", common: Common) -> str:
+    """Return the engine: Spark where an option asks for it, and where only Hadoop knows a URL."""
     if common.asks_for_engine:
         return common.engine
-    is_of_hadoop = is_url(source) and source.partition("://")[0] not in SCHEMES
-    return SPARK if is_of_hadoop else LOCAL
+    return SPARK if any(isinstance(place, str) and is_of_hadoop(place) for place in places) else LOCAL
 
 
 def _on_duckdb(settings: "RollupSettings") -> "RollupResult":

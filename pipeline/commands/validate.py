@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import SPARK, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 from pipeline.storage.paths import AnyPath, path_of
-from sluice.object_store import is_url, shown_url
+from sluice.object_store import is_url
 
 if TYPE_CHECKING:
+    from pipeline.commands.execution.inputs import Open
+    from pipeline.manifest import RunKey
+    from pipeline.replay.findings import Findings
+    from pipeline.validation.against_broker import Compared
     from pipeline.validation.verdict import Verdict
 
 
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     help="Verify each file against its manifest, then also write verdict.json and report.html to this directory.",
 )
 @click.option(
-    "--quotas", type=INPUT, metavar="FILE", help="Also check recorded groups and bounds against this quota file, which was in effect."
+    "--quotas",
+    type=INPUT_OF_ENGINE,
+    metavar="FILE",
+    help="Also check groups and bounds against this quota file, which was in effect.",
 )
 @click.option("--cross-check", is_flag=True, help="Also recompute each throttle time in SQL. Needs --engine spark and complete data.")
 @click.option(
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
 def validate(
     source: str,
     out: AnyPath | None,
-    quotas: AnyPath | None,
+    quotas: AnyPath | str | None,
     max_violations: int,
     common: Common,
     *,
@@ -50,22 +57,21 @@ def validate(
 ) -> None:
     """Recompute each recorded throttle decision exactly, and print the first divergence of each quota group."""
     is_there = is_url(source)
-    if is_there and common.engine == SPARK and (quotas is not None or against_broker):
-        raise BadInputError(
-            f"--in {shown_url(source)}: --quotas and --against-broker read other file systems without Spark; use --engine local"
-        )
     if cross_check and (common.engine != SPARK or is_there):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     every_byte = out is not None or common.form == "html"
-    verdict = _judge(source, common, every_byte=every_byte, cross_check=cross_check)
-    if quotas is not None:
-        from pipeline.file_sets import checked_runs
-        from pipeline.validation.by_file import check_by_file
-
-        verdict.add(check_by_file(checked_runs(path_of(source)), quotas))
-    if against_broker:
-        _compare(path_of(source), verdict)
-    if not verdict.holds and not every_byte and not (is_there and common.engine == SPARK):
+    is_of_spark = is_there and common.engine == SPARK
+    reads_here = quotas is not None or against_broker
+    given = (("--quotas", quotas), ("--in", source if is_of_spark and reads_here else None))
+    with opener(common.engine, common.session, given) as opened:
+        by_file = _check_by_file(_directory(source, opened, common), opened(quotas)) if quotas is not None else {}
+        compared = _compare(_directory(source, opened, common)) if against_broker else None
+        verdict = _judge(source, common, every_byte=every_byte, cross_check=cross_check)  # the end of its session is that of the block's
+    verdict.add(by_file)
+    if compared is not None:
+        verdict.against_broker, lost = compared
+        verdict.incomplete += lost
+    if not verdict.holds and not every_byte and not is_of_spark:
         _check_undamaged(path_of(source), verdict)
     _report(verdict, out, common, max_violations)
     if not verdict.holds:
@@ -84,15 +90,25 @@ def _judge(source: str, common: Common, *, every_byte: bool, cross_check: bool) 
     return validate_here(path_of(source), every_byte=every_byte)
 
 
-def _compare(source: AnyPath, verdict: "Verdict") -> None:
-    """Add the comparison with brokers' throttle times to the verdict."""
+def _directory(source: str, opened: "Open", common: Common) -> AnyPath:
+    return opened(source) if is_url(source) and common.engine == SPARK else path_of(source)
+
+
+def _check_by_file(source: AnyPath, quotas: AnyPath) -> "dict[RunKey, Findings]":
+    from pipeline.file_sets import checked_runs
+    from pipeline.validation.by_file import check_by_file
+
+    return check_by_file(checked_runs(source), quotas)
+
+
+def _compare(source: AnyPath) -> "tuple[list[Compared], list[str]]":
+    """Compare with brokers' throttle times; return that, and what was lost of it."""
     from pipeline.file_sets import checked_runs
     from pipeline.validation.against_broker import compare, dropped
 
     runs = checked_runs(source)
-    verdict.against_broker = compare(runs)
-    if lost := dropped(runs):
-        verdict.incomplete.append(f"{lost} answers of brokers were compared and could not be written")
+    lost = dropped(runs)
+    return compare(runs), [f"{lost} answers of brokers were compared and could not be written"] if lost else []
 
 
 def _check_undamaged(source: AnyPath, verdict: "Verdict") -> None:

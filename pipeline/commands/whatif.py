@@ -3,7 +3,7 @@
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
@@ -12,12 +12,17 @@ from pipeline.storage.paths import AnyPath
 
 @click.command()
 @click.option(
-    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+    "--in",
+    "source",
+    type=INPUT_OF_ENGINE,
+    required=True,
+    metavar="DIR",
+    help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.",
 )
 @click.option(
     "--quotas",
     "files",
-    type=INPUT,
+    type=INPUT_OF_ENGINE,
     required=True,
     multiple=True,
     metavar="FILE",
@@ -45,8 +50,8 @@ from pipeline.storage.paths import AnyPath
 @clear_errors
 @common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
 def whatif(
-    source: AnyPath,
-    files: tuple[AnyPath, ...],
+    source: AnyPath | str,
+    files: tuple[AnyPath | str, ...],
     mode: str,
     pacing: str | None,
     paced_burst_ms: int | None,
@@ -67,11 +72,13 @@ def whatif(
 
     if paced_burst_ms is not None and pacing == WINDOW:
         raise BadInputError("--paced-burst-ms: a window has no burst; leave it out, or use --pacing paced")
-    quotas = [read_quota_file(file) for file in files]
-    names = _names(files)
-    work = plan_work(source, quotas, mode, pacing=Pacing(pacing, paced_burst_ms))
-    with executor(common) as run_all:
-        done = run_all(JOB, work)
+    given = (("--in", source), *(("--quotas", file) for file in files))
+    with opener(common.engine, common.session, given) as opened:
+        paths = [opened(file) for file in files]
+        names, quotas = _names(paths), [read_quota_file(path) for path in paths]
+        work = plan_work(opened(source), quotas, mode, pacing=Pacing(pacing, paced_burst_ms))
+        with executor(common) as run_all:
+            done = run_all(JOB, work)
     found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
     changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
     lines = [*lines_of(changes, mode), *(explained(found, dict(zip(names, quotas, strict=True)), work) if common.explain else ())]
@@ -83,6 +90,6 @@ def whatif(
     write_output(common.form, out, summary, lines, [msgspec.structs.asdict(change) for change in changes], page)
 
 
-def _names(files: tuple[AnyPath, ...]) -> list[str]:
+def _names(files: list[AnyPath]) -> list[str]:
     short = [file.name for file in files]
     return short if len(set(short)) == len(short) else [str(file) for file in files]

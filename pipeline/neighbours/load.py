@@ -53,7 +53,7 @@ class Work(msgspec.Struct, frozen=True):
     """One task: the usage rows of one file set, by windows of `window_ms`."""
 
     directory: str
-    manifest: Manifest
+    manifests: tuple[Manifest]
     window_ms: int
 
 
@@ -78,12 +78,13 @@ def plan_load(directory: AnyPath, window_ms: int) -> list[Work]:
         raise BadInputError(f"{nameless}: names are none, so clients cannot be distinguished; meter with plain or keyed names")
     if not any(entry.table == "usage" and entry.rows for file_set in file_sets for entry in file_set.manifest.files):
         raise IncompleteError(f"{directory}: contains no usage rows; let the proxy write at least one rotation")
-    return [Work(text_of(directory), file_set.manifest, window_ms) for file_set in file_sets]
+    return [Work(text_of(directory), (file_set.manifest,), window_ms) for file_set in file_sets]
 
 
 def do(work: Work) -> Part:
     """Return the sums of the usage of one file set by place, window and client."""
-    file_set = FileSet(path_of_job(work.directory), work.manifest)
+    [manifest] = work.manifests
+    file_set = FileSet(path_of_job(work.directory), manifest)
     usage = file_set.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
     named = file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
     names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}
@@ -92,7 +93,7 @@ def do(work: Work) -> Part:
     refs, at = np.unique(usage.column("client_ref").to_numpy(), return_inverse=True)
     nodes = usage.column("node").to_pylist()
     numbers = np.array([clients.setdefault(names.get(ref, ("?", "?")), len(clients)) for ref in refs.tolist()], np.int64)
-    place_of = {node: places.setdefault((work.manifest.proxy_id, node), len(places)) for node in dict.fromkeys(nodes)}
+    place_of = {node: places.setdefault((manifest.proxy_id, node), len(places)) for node in dict.fromkeys(nodes)}
     table = pa.table(
         {
             "place": np.array([place_of[node] for node in nodes], np.int64),

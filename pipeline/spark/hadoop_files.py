@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from pipeline.errors import BadInputError
 from pipeline.spark.failures import failure_line, spark_errors
-from pipeline.storage.paths import StoreDirectory, StorePath
+from pipeline.storage.paths import AnyPath, StoreDirectory, StorePath, is_of_hadoop, path_of
 from sluice.object_store import SCHEMES, ObjectStore, shown_url
 
 HADOOP_AWS: Final = "org.apache.hadoop:hadoop-aws"
@@ -41,6 +41,16 @@ def hadoop_url(url: str) -> str:
     return url.replace("s3://", "s3a://", 1) if url.startswith("s3://") else url
 
 
+def has_file_system(spark: Any, url: str) -> bool:
+    """Whether Spark has a file system for a URL: a setting names it, and its jar is there."""
+    jvm = spark._jvm
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(urlsplit(hadoop_url(url)).scheme, spark._jsc.hadoopConfiguration())
+    except spark_errors():
+        return False
+    return True
+
+
 def hadoop_path(spark: Any, url: str) -> StorePath:
     """Return a directory on a file system of Hadoop.
 
@@ -57,6 +67,25 @@ def hadoop_path(spark: Any, url: str) -> StorePath:
     except spark_errors() as error:
         raise BadInputError(f"{shown_url(url)}: {reason_of(spark, written, str(error))}") from error
     return StorePath(StoreDirectory(ObjectStore(written, shown_url(url), files, files.root)))
+
+
+def path_at(spark: Any, text: str) -> AnyPath:
+    """Return the path of an input: of this machine, of an object store by pyarrow, or at a URL that only Hadoop knows.
+
+    Args:
+        spark: the session of the caller.
+        text: the path or URL.
+
+    Raises:
+        BadInputError: the URL is invalid, or Spark cannot open it.
+    """
+    if not is_of_hadoop(text):
+        return path_of(text)
+    if hasattr(spark, "cloneSession"):
+        raise BadInputError(
+            f"{shown_url(text)}: only Hadoop knows this URL, and Spark Connect has no JVM here; name a path or an object store"
+        )
+    return hadoop_path(spark, text)
 
 
 class HadoopFiles:

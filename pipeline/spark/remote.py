@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from metering_format.manifest import Manifest
 from metering_format.places import MANIFESTS, REMOVED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
@@ -30,6 +31,8 @@ MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Judge = Callable[[Work, Mapping[str, bytes]], bytes]
 """Gets the manifests of a task, and the content of their files by path."""
+Do = Callable[[bytes, Mapping[str, bytes]], bytes]
+"""Gets the work of a task, and the content of its files by path."""
 OF_WORK: Final = ""
 """In place of a path, with the work of a task as the content."""
 
@@ -96,12 +99,28 @@ def judge_at(spark: Any, root: str, works: Mapping[int, Work], judge: Judge) -> 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    needs = [(position, entry.path) for position, work in works.items() for one in work for entry in one.files]
+    encoded = {position: packed(work) for position, work in works.items()}
+    return results_at(spark, root, works, lambda work, files: judge(unpacked(work, Work), files), encoded)
+
+
+def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], do: Do, works: Mapping[int, bytes]) -> dict[int, bytes]:
+    """Return the result of `do` for each task.
+
+    Args:
+        spark: the session.
+        root: the directory, as `runs_at` returns it.
+        wanted: the manifests of each task, whose files it gets.
+        do: runs in the tasks.
+        works: its first argument for each task, which no other task gets.
+
+    Raises:
+        IncompleteError: a file that a manifest lists is missing.
+    """
+    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
     with one_file_a_batch(spark) as own:
-        rows = files_and_works(own, root, needs, {position: packed(work) for position, work in works.items()})
-        held = rows.repartition(max(len(works), 1), "position")
-        found = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
-    return {row["position"]: bytes(row["verdict"]) for row in found}
+        held = files_and_works(own, root, needs, works).repartition(max(len(works), 1), "position")
+        found = held.mapInArrow(_doing(do), "position int, result binary").collect()
+    return {row["position"]: bytes(row["result"]) for row in found}
 
 
 def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
@@ -159,15 +178,15 @@ def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
         raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
-def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _doing(do: Do) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[int, dict[str, bytes]] = {}
         for batch in batches:
             for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
                 held.setdefault(position, {})[path] = content
         for position, files in held.items():
-            verdict = pa.array([judge(unpacked(files.pop(OF_WORK), Work), files)], pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), verdict], names=["position", "verdict"])
+            result = pa.array([do(files.pop(OF_WORK), files)], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
 
     return work
 

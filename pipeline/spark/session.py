@@ -96,7 +96,8 @@ def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-
         if driver_memory is not None:
             os.environ[HEAP] = driver_memory
         os.environ.setdefault(HEAP, f"{heap_mib(memory_bytes())}m")
-    click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
+    if SparkSession.getActiveSession() is None:
+        click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
     for key, value in {**SETTINGS, **(FOR_PYTHON_TASKS if python_tasks else {}), **dict(conf)}.items():
         builder = builder.config(key, value)
     try:

@@ -1,11 +1,20 @@
-"""Runs the parts of a job on Spark, one per task and without a shuffle. A task returns sums, never rows."""
+"""Runs the parts of a job on Spark, one per task. A task gets its own part only, and returns sums, never rows.
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Files that only Hadoop knows come through Spark's reader, by one shuffle of each compressed file to each task that needs it.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
+from pipeline.spark.hadoop_files import hadoop_path
+from pipeline.spark.placement import in_tasks, packed, unpacked
+from pipeline.spark.remote import results_at
+from pipeline.storage.held import held_directory
+from pipeline.storage.paths import is_of_hadoop, share_with_jobs
 from pipeline.tasks import Job, R, W
 
 TASK: Final = "position int, work binary"
@@ -16,16 +25,32 @@ def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
     """Execute all parts on an existing session; return their results in order."""
     if not parts:
         return []
-    tasks = [(position, msgspec.json.encode(part)) for position, part in enumerate(parts)]
-    frame = spark.createDataFrame(tasks, TASK).repartitionByRange(len(tasks), "position")
+    if is_of_hadoop(parts[0].directory):
+        return _run_at_url(spark, job, parts)
+    tasks = [(position, packed(part)) for position, part in enumerate(parts)]
+    frame = in_tasks(spark.createDataFrame(tasks, TASK), len(tasks), "position")
     done = {row["position"]: bytes(row["result"]) for row in frame.mapInArrow(_executor(job), RESULT).collect()}
     return [msgspec.json.decode(done[position], type=job.result) for position in range(len(tasks))]
+
+
+def _run_at_url(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
+    wanted = {position: part.manifests for position, part in enumerate(parts)}
+    works = {position: packed(part) for position, part in enumerate(parts)}
+    directory = parts[0].directory
+    done = results_at(spark, hadoop_path(spark, directory).location, wanted, functools.partial(_do_with_files, job, directory), works)
+    return [msgspec.json.decode(done[position], type=job.result) for position in range(len(parts))]
+
+
+def _do_with_files(job: Job[W, R], url: str, work: bytes, files: Mapping[str, bytes]) -> bytes:
+    directory = held_directory(url, files)
+    share_with_jobs(url, directory)
+    return msgspec.json.encode(job.do(unpacked(work, job.work)))
 
 
 def _executor(job: Job[W, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def do_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            parts = (msgspec.json.decode(work, type=job.work) for work in batch.column("work").to_pylist())
+            parts = (unpacked(work, job.work) for work in batch.column("work").to_pylist())
             encoded = [msgspec.json.encode(job.do(part)) for part in parts]
             yield pa.RecordBatch.from_arrays([batch.column("position"), pa.array(encoded, pa.binary())], names=["position", "result"])
 

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from pipeline.errors import BadInputError
 from pipeline.storage.read_ahead import ReadAhead
-from sluice.object_store import ObjectStore, ObjectStoreError, first_line, is_url, open_object_store, shown_url
+from sluice.object_store import SCHEMES, ObjectStore, ObjectStoreError, first_line, is_url, open_object_store, shown_url
 
 FILE_SCHEME: Final = "file://"
 _REMEDY: Final = "check the URL, the credentials and the endpoint, then run this again"
@@ -267,6 +267,16 @@ def path_of(text: str) -> AnyPath:
     except ObjectStoreError as error:
         raise BadInputError(str(error)) from error
     return StorePath(directory)
+
+
+def is_of_hadoop(text: str) -> bool:
+    """Whether a text is a URL that no other file system than Hadoop's knows."""
+    return is_url(text) and text.partition("://")[0] not in SCHEMES
+
+
+def share_with_jobs(url: str, directory: StoreDirectory) -> None:
+    """Let `path_of_job` find a directory, as long as the caller keeps it."""
+    _OPEN[url] = directory
 
 
 def path_of_job(text: str) -> AnyPath:

@@ -13,6 +13,7 @@ from pipeline.rollup.coverage import coverage_by_day
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tenants import read_tenants
+from pipeline.spark.hadoop_files import path_at
 from pipeline.spark.rollup.checked import read_all
 from pipeline.spark.rollup.frames import Frames
 
@@ -61,16 +62,16 @@ def rollup(
         spark: the caller's session.
         source: the metering directory: a path that the workers see, or a URL of a file system that Hadoop supports.
         levels: a subset of minute, hour and day.
-        tenants: CSV file with lines of user,client_id,tenant on this machine.
-        prices: TOML file with prices of usage on this machine, for the tables of charges.
+        tenants: CSV file with lines of user,client_id,tenant: a path of this machine, or a URL.
+        prices: TOML file with prices of usage, for the tables of charges: a path of this machine, or a URL.
         begin, end: first and last hour in UTC ("2026-11-21 07"), None: no limit. Tables of a day have only these hours.
 
     Raises:
         BadInputError: a file is invalid.
         IncompleteError: files are missing, or their content differs from the sums in their manifests.
     """
-    lines = tuple(read_tenants(Path(tenants))) if tenants is not None else ()
-    costs = read_prices(Path(prices)) if prices is not None else None
+    lines = tuple(read_tenants(path_at(spark, str(tenants)))) if tenants is not None else ()
+    costs = read_prices(path_at(spark, str(prices))) if prices is not None else None
     unknown = [level for level in levels if level not in LEVELS]
     if unknown:
         raise BadInputError(f'levels: "{unknown[0]}" is not one of {", ".join(LEVELS)}')

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.quotas.file import read_quota_file
 from pipeline.spark.failures import reported_in_one_line
+from pipeline.spark.hadoop_files import path_at
 from pipeline.spark.known_frame import known_frame
 from pipeline.spark.tasks import run_on_spark
-from pipeline.storage.paths import path_of
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.pacing import Pacing
 from pipeline.whatif.work import JOB, outcomes_of, plan_work
@@ -45,8 +45,8 @@ def whatif(
 
     Args:
         spark: the caller's session.
-        source: the metering directory: a path that the workers see, or the URL of an object store (`s3`, `gs`, `abfs`).
-        quotas: quota files of this machine or of an object store; the path is the column `scenario`.
+        source: the metering directory: a path that the workers see, or a URL of an object store (`s3`, `gs`, `abfs`) or of Hadoop.
+        quotas: quota files: paths or such URLs; the text is the column `scenario`.
         mode: open: recorded times and groups; regroup: recorded times, groups of the file; closed: times shifted by the new waits.
         pacing: enforcement of produced and fetched bytes; None: as recorded.
         paced_burst_ms: burst of paced groups in ms; None: as recorded, or 1,000.
@@ -57,8 +57,8 @@ def whatif(
     Raises:
         BadInputError, IncompleteError: a quota file or the directory cannot be used.
     """
-    files = [read_quota_file(path_of(str(file))) for file in quotas]
-    work = plan_work(path_of(str(source)), files, mode, pacing=Pacing(pacing, paced_burst_ms))
+    files = [read_quota_file(path_at(spark, str(file))) for file in quotas]
+    work = plan_work(path_at(spark, str(source)), files, mode, pacing=Pacing(pacing, paced_burst_ms))
     with reported_in_one_line():
         done = run_on_spark(spark, JOB, work)
     found = zip(map(str, quotas), outcomes_of(done, len(files)), strict=True)

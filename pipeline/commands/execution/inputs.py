@@ -1,16 +1,24 @@
-"""Options for an input path: of this machine, or a URL of an object store."""
+"""Options for an input path: of this machine, or a URL of an object store, or one that only Hadoop knows."""
 
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import click
 
+from pipeline.commands.execution.options import SPARK
 from pipeline.commands.execution.outputs import RefusedPathError
 from pipeline.errors import BadInputError
-from pipeline.storage.paths import path_of
+from pipeline.session_settings import SessionSettings
+from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
+from sluice.object_store import shown_url
 
 
 class InputPath(click.ParamType[Any]):
     """A file or directory to read.
+
+    Args:
+        by_hadoop: whether Spark may read it. The value of a URL of no object store is then its text, for `opener`.
 
     Raises, when the command line is read:
         RefusedPathError: the value is an invalid URL.
@@ -18,9 +26,12 @@ class InputPath(click.ParamType[Any]):
 
     name = "path"
 
+    def __init__(self, *, by_hadoop: bool = False) -> None:
+        self._by_hadoop = by_hadoop
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as a path."""
-        if not isinstance(value, str):
+        if not isinstance(value, str) or (self._by_hadoop and is_of_hadoop(value)):
             return value
         try:
             return path_of(value)
@@ -30,3 +41,44 @@ class InputPath(click.ParamType[Any]):
 
 
 INPUT: Final = InputPath()
+INPUT_OF_ENGINE: Final = InputPath(by_hadoop=True)
+"""Of a command that either engine runs."""
+
+Given = tuple[str, AnyPath | str | None]
+"""An option and its value. A text is a URL that Hadoop opens."""
+Open = Callable[[AnyPath | str], AnyPath]
+"""Opens a value. It raises BadInputError if Spark has no jar for a URL."""
+
+
+@contextlib.contextmanager
+def opener(engine: str, settings: SessionSettings, given: Sequence[Given], *, python_tasks: bool = False) -> Iterator[Open]:
+    """Yield the function that opens the values of options. Spark starts before the block if one is a text.
+
+    A session that the block opens is the same one, and its end is the end of both.
+
+    Args:
+        engine: the engine of the command.
+        settings: how Spark starts.
+        given: the options.
+        python_tasks: as `session` has it.
+
+    Raises:
+        BadInputError: the engine is not Spark.
+    """
+    urls = [(option, value) for option, value in given if isinstance(value, str)]
+    if not urls:
+        yield _opened
+        return
+    if engine != SPARK:
+        option, url = urls[0]
+        raise BadInputError(f"{option} {shown_url(url)}: is a URL of no object store, so only Hadoop can know it; add --engine spark")
+    from pipeline.spark.hadoop_files import hadoop_path
+    from pipeline.spark.session import session
+
+    with session(settings, python_tasks=python_tasks) as spark:
+        yield lambda value: hadoop_path(spark, value) if isinstance(value, str) else value
+
+
+def _opened(value: AnyPath | str) -> AnyPath:
+    assert not isinstance(value, str)
+    return value

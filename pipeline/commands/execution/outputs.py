@@ -31,16 +31,15 @@ class OutputPath(click.Path):
     """An output path. Other URLs are refused, since they would create a local directory with that name.
 
     Args:
-        stores: whether a URL of an object store is accepted.
-        opens: whether it is opened by pyarrow; otherwise the value is its text, since Spark may open it.
+        stores: whether a URL of an object store is accepted, which pyarrow opens.
 
     Raises, when the command line is read:
         RefusedPathError: the value is a URL that is not accepted.
     """
 
-    def __init__(self, *, stores: bool, opens: bool = True) -> None:
+    def __init__(self, *, stores: bool) -> None:
         super().__init__(path_type=Path)
-        self._stores, self._opens = stores, opens
+        self._stores = stores
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as a path."""
@@ -49,7 +48,7 @@ class OutputPath(click.Path):
             if not self._stores or value.partition("://")[0] not in SCHEMES:
                 raise RefusedPathError(f"{option} {value}: {self._refusal}")
             try:
-                return path_of(value) if self._opens else value
+                return path_of(value)
             except BadInputError as error:
                 raise RefusedPathError(f"{option} {error}") from error
         return super().convert(value, param, ctx)
@@ -62,7 +61,7 @@ class OutputPath(click.Path):
 
 
 class SparkOutputPath(OutputPath):
-    """An output of a command that always runs on Spark: a path of this machine, or the text of a URL that Hadoop knows.
+    """An output of a command that Spark may run: a path of this machine, or the text of a URL, which Spark or pyarrow opens.
 
     Raises, when the command line is read:
         RefusedPathError: the value is a URL without a host, or of this machine.
@@ -81,8 +80,6 @@ class SparkOutputPath(OutputPath):
 
 
 OUTPUT: Final = OutputPath(stores=True)
-OUTPUT_OF_ENGINE: Final = OutputPath(stores=True, opens=False)
-"""Of a command that either engine runs: pyarrow or Spark opens a URL, each with its own credentials."""
 LOCAL_OUTPUT: Final = OutputPath(stores=False)
 """Of an archive."""
 SPARK_OUTPUT: Final = SparkOutputPath()

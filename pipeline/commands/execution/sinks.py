@@ -12,17 +12,18 @@ import click
 
 from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, chosen_catalog
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE
+from pipeline.commands.execution.outputs import SPARK_OUTPUT
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
-from pipeline.storage.paths import AnyPath, StorePath, path_of, read_if_there, text_of
+from pipeline.storage.paths import AnyPath, StorePath, is_of_hadoop, path_of, read_if_there, text_of
 from sluice.object_store import shown_url
 
 if TYPE_CHECKING:
-    from pipeline.builds.publishing import BuildStore, BuildTables
+    from pipeline.builds.publishing import BuildStore
     from pipeline.rollup.settings import RollupResult
     from pipeline.spark.builds.formats import Format
     from pipeline.spark.builds.target import Builds
+    from pipeline.spark.rollup.targets import ReturnedFiles
 
 PARQUET: Final = "parquet"
 ICEBERG: Final = "iceberg"
@@ -77,24 +78,16 @@ class Sink:
     namespace: str
 
     @contextlib.contextmanager
-    def open(self, *, has_tasks_here: bool) -> Iterator[OpenTables]:
-        """Open the tables for one roll-up.
-
-        Args:
-            has_tasks_here: whether this machine writes all files.
+    def open(self) -> Iterator[OpenTables]:
+        """Open the tables for one roll-up of the local engine, or in a folder of this machine.
 
         Raises:
-            BadInputError: the engine cannot write there, or the place cannot be used.
+            BadInputError: the place cannot be used.
             IncompleteError: another roll-up has written meanwhile.
         """
         if self.kind == PARQUET and isinstance(self.out, Path):
             yield FileTables(self.out)
             return
-        if not has_tasks_here:
-            raise BadInputError(
-                f"--out {self._shown}: the workers of a cluster write files to a folder that all of them mount; name its path, or write"
-                f" --engine local, --master local[*] or --sink {DELTA}"
-            )
         if self.kind == PARQUET:
             from pipeline.rollup.store_tables import tables_at
 
@@ -125,8 +118,13 @@ class Sink:
 
     @property
     def is_of_files(self) -> bool:
-        """Whether the tables are files that a roll-up publishes by renames."""
+        """Whether the tables are Parquet files in a directory."""
         return self.kind == PARQUET
+
+    @property
+    def is_of_folder(self) -> bool:
+        """Whether the tables are files in a folder of this machine, which a roll-up publishes by renames."""
+        return self.is_of_files and isinstance(self.out, Path)
 
     def check_no_directory(self) -> None:
         """Check that tables of a catalog have no directory.
@@ -153,12 +151,20 @@ class Sink:
         return session._replace(conf=tuple({**DELTA_SETTINGS, **given}.items()))
 
     @contextlib.contextmanager
-    def open_on_spark(self, spark: Any) -> "Iterator[tuple[BuildTables, Builds]]":
-        """Open tables that Spark writes; yield them, and the target of the rows.
+    def open_on_spark(self, spark: Any) -> "Iterator[tuple[OpenTables, Builds | ReturnedFiles]]":
+        """Open tables that are not in a folder of this machine; yield them, and the target of the rows.
 
         Raises:
             BadInputError: the place cannot be used, or Spark has no jar for it.
+            IncompleteError: another roll-up has written meanwhile.
         """
+        if self.kind == PARQUET:
+            from pipeline.rollup.store_tables import tables_at
+            from pipeline.spark.rollup.targets import ReturnedFiles
+
+            with tables_at(self._opened_on(spark)) as folder:
+                yield FileTables(folder), ReturnedFiles(folder)
+            return
         from pipeline.builds.publishing import opened_builds
         from pipeline.spark.builds.store import SparkStore
         from pipeline.spark.builds.target import Builds
@@ -166,6 +172,17 @@ class Sink:
         store = SparkStore(spark, self.format_on(spark))
         with opened_builds(store, lambda _folder, _build_id: None) as tables:  # the tasks have put the rows there
             yield tables, Builds(store, tables.build_id)
+
+    def _opened_on(self, spark: Any) -> StorePath:
+        """Return the directory, opened by Spark where it has a file system for the URL, and otherwise by pyarrow."""
+        from pipeline.spark.hadoop_files import hadoop_path, has_file_system
+
+        assert isinstance(self.out, str)
+        if is_of_hadoop(self.out) or has_file_system(spark, self.out):
+            return hadoop_path(spark, self.out)
+        opened = self._opened()
+        assert isinstance(opened, StorePath)
+        return opened
 
     def format_on(self, spark: Any) -> "Format":
         """Return the tables for Spark.
@@ -214,7 +231,7 @@ class Sink:
 
 
 def sink_options(
-    about: str, place: click.Path = OUTPUT_OF_ENGINE, *, has_other_files: bool = False
+    about: str, place: click.Path = SPARK_OUTPUT, *, has_other_files: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line.
 

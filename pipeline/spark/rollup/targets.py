@@ -1,14 +1,16 @@
 """Where the rows of a roll-up go: the tasks of the last step write them there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
+from pipeline.rollup.publish import STAGING
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.rollup.shares import File, spread
-from pipeline.spark.rollup.writing import WRITTEN, writing
+from pipeline.spark.rollup.writing import RETURNED, WRITTEN, returning, writing
 from pipeline.spark.written import check_table
 
 
@@ -50,3 +52,35 @@ class Files:
         for table, number in rows.items():
             check_table(self._out, table, number)
         return rows
+
+
+class ReturnedFiles:
+    """The staging directory of an output directory that only this machine has: tasks return whole files, and they are written here.
+
+    Args:
+        folder: the output directory of the roll-up on this machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def spread(self, files: Sequence[File]) -> dict[File, int]:
+        """One job makes all tables."""
+        return spread(files)
+
+    def put(self, files: Sequence[File], pieces: DataFrame) -> dict[str, int]:
+        """Write the files of one task at a time, after all tasks have ended. The rows are those of `Files`."""
+        rows = dict.fromkeys((table for table, _ in files), 0)
+        made = pieces.sortWithinPartitions("name", "place").mapInArrow(returning, RETURNED).persist(StorageLevel.DISK_ONLY)
+        with reported_in_one_line():
+            made.count()
+            for row in made.toLocalIterator():
+                path = self._folder / STAGING / row["path"]
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(row["content"])
+                rows[row["name"]] += row["rows"]
+        made.unpersist()
+        return rows
+
+    def copy_rows(self, folder: Path, rows: Mapping[str, int]) -> None:
+        """Do nothing: the folder has the rows."""

@@ -1,6 +1,7 @@
 """Last step of a roll-up: a task puts the rows of each of its files together, in order."""
 
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,8 +11,9 @@ import pyarrow as pa
 from pipeline.builds.runs import BUILD_ID
 from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.written import write_partition
-from pipeline.rollup.content import columns
+from pipeline.rollup.content import columns as columns_of
 from pipeline.rollup.content.columns import GROUPS_IN_SERIES
+from pipeline.rollup.publish import STAGING
 from pipeline.spark.rollup.pieces import pieces_in
 from pipeline.spark.rollup.reading import Batches
 from pipeline.spark.rollup.shares import tasks_here
@@ -19,22 +21,24 @@ from pipeline.spark.worker import settle
 
 WRITTEN: Final = "name string, rows long"
 """Columns that a task returns: the rows of each table that it wrote."""
+RETURNED: Final = "name string, path string, rows long, content binary"
+"""Columns that a task returns: files of a table with their paths below the staging directory."""
 _SCHEMAS: Final = {
     **{
         f"{kind}_{level}": schema
         for level in ("minute", "hour", "day")
-        for kind, schema in (("usage", columns.USAGE), ("decisions", columns.DECISIONS))
+        for kind, schema in (("usage", columns_of.USAGE), ("decisions", columns_of.DECISIONS))
     },
-    "throttle_histogram": columns.HISTOGRAM,
-    "throttle_stretches": columns.THROTTLE_WINDOWS,
-    "rate_series": columns.SERIES,
-    "escapes": columns.ESCAPES,
-    "quarantine": columns.QUARANTINE,
-    "chargeback_day": columns.CHARGEBACK,
-    "focus_day": columns.FOCUS,
-    "usage_adjustment": columns.ADJUSTMENTS,
-    "chargeback_adjustment": pa.schema([*columns.CHARGEBACK, ("batch", pa.string())]),
-    "focus_adjustment": pa.schema([*columns.FOCUS, ("batch", pa.string())]),
+    "throttle_histogram": columns_of.HISTOGRAM,
+    "throttle_stretches": columns_of.THROTTLE_WINDOWS,
+    "rate_series": columns_of.SERIES,
+    "escapes": columns_of.ESCAPES,
+    "quarantine": columns_of.QUARANTINE,
+    "chargeback_day": columns_of.CHARGEBACK,
+    "focus_day": columns_of.FOCUS,
+    "usage_adjustment": columns_of.ADJUSTMENTS,
+    "chargeback_adjustment": pa.schema([*columns_of.CHARGEBACK, ("batch", pa.string())]),
+    "focus_adjustment": pa.schema([*columns_of.FOCUS, ("batch", pa.string())]),
 }
 _SERIES: Final = f"""
     WITH ranked AS (SELECT DISTINCT gold_group_number, rank_waited, rank_used FROM rows),
@@ -66,6 +70,18 @@ def writing(out: Path) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         settle()
 
     return write
+
+
+def returning(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Return the files of a task instead of writing them; pieces come in order of their files."""
+    for table, place, made in _files(batches):
+        with tempfile.TemporaryDirectory(prefix="sluice-rollup-") as folder:
+            rows = write_partition(made, Path(folder), table, _query(table), schema_of(table), _partition(place))
+            for file in Path(folder, STAGING).rglob("*.parquet"):
+                path = str(file.relative_to(Path(folder, STAGING)))
+                columns = {"name": [table], "path": [path], "rows": pa.array([rows], pa.int64())}
+                yield pa.RecordBatch.from_pydict(columns | {"content": pa.array([file.read_bytes()], pa.binary())})
+    settle()
 
 
 def reading_table(table: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:

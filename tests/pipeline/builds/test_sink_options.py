@@ -66,7 +66,7 @@ def test_the_views_of_each_engine_are_printed(tmp_path: Path) -> None:
     [
         (["--sink", "iceberg", "--at", "a b"], "is no namespace"),
         (["--sink", "iceberg", "--at", "x.y", "--schema", "y"], "name another schema"),
-        (["--sink", "delta", "--at", "/no/such"], "is no namespace"),
+        (["--sink", "delta", "--at", "/no/such"], "--at /no/such: no such directory"),
         (["--sink", "delta", "--at", "/"], "trino reads Delta tables of a catalog"),
     ],
 )

@@ -94,5 +94,5 @@ def test_a_what_if_as_a_frame(own: Any, tmp_path: Path) -> None:
     found = whatif(own, source, [quotas]).collect()
     assert found
     assert [tuple(row) for row in found] == [tuple(getattr(change, name) for name in change.__struct_fields__) for change in expected]
-    with pytest.raises(BadInputError, match="not a URL of an object store"):
-        whatif(own, "hdfs://host/metering", [quotas])
+    with pytest.raises(BadInputError, match="nosuch://host/metering: Spark has no file system for nosuch:"):
+        whatif(own, "nosuch://host/metering", [quotas])

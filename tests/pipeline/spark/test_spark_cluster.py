@@ -15,6 +15,7 @@ from pipeline.rollup.settings import RollupSettings
 from pipeline.validation.local import validate
 from sluice_cli import submitted
 from sluice_cli.meter import meter
+from tests.pipeline.support.counted_rows import of_directory
 from tests.pipeline.support.first_hour import two_hours
 from tests.pipeline.support.spark_cluster import BARE_PYTHON, HOST, SPARK_HOME, environment, spark_cluster
 from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
@@ -75,6 +76,26 @@ def test_a_cluster_says_what_the_local_engine_says(cluster: Cluster, tmp_path: P
     reported = json.loads((tmp_path / "verdict" / "verdict.json").read_text())
     assert reported == json.loads(json.dumps(validate(directory).as_dict(50)))
     assert reported["decisions"] == 1_600
+
+
+@pytest.mark.timeout(600)
+def test_a_cluster_writes_tables_to_a_url(cluster: Cluster, tmp_path: Path) -> None:
+    """Workers read files by Hadoop and return those of the tables, which the driver writes: the rows are those of the local engine."""
+    source = two_hours(tmp_path / "run")
+    assert CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(tmp_path / "expected")]).exit_code == 0
+    typed = ["rollup", "--in", f"viewfs://house/metering/{source.name}", "--out", "viewfs://house/metering/tables"]
+    done = subprocess.run(
+        _submit(cluster, tmp_path, source, typed, FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=4 * SUBMIT_S,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    rows = of_directory(tmp_path / "tables")
+    assert rows == of_directory(tmp_path / "expected")
+    assert rows["usage_hour"]
 
 
 @pytest.mark.namespace

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.session_settings import SUBMITTED
 from pipeline.storage.paths import StoreDirectory
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS, manifests, two_hours
@@ -146,18 +145,14 @@ def test_two_at_a_time(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyP
     assert {**bucket.contents(), "tables/ledger.json": b""} == {**before, "tables/ledger.json": b""}
 
 
-def test_errors_name_the_url(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A place with other files, a missing bucket, and a cluster, named or of `spark-submit`, are one line with the URL; exit code 2."""
+def test_errors_name_the_url(bucket: Bucket, source: Path) -> None:
+    """A place with other files, and a missing bucket, are one line with the URL; exit code 2."""
     bucket.write("other/file.txt", b"?")
     other = rolled_up(source, f"s3://{bucket.name}/other")
     missing = rolled_up(source, "s3://no-such-bucket/tables")
-    on_cluster = typed("rollup", "--in", source, "--out", f"s3://{bucket.name}/tables", "--master", "spark://127.0.0.1:7077")
-    monkeypatch.setenv(SUBMITTED, "1")
-    submitted = typed("rollup", "--in", source, "--out", f"s3://{bucket.name}/tables", "--engine", "spark")
     for done, words in (
         (other, f"s3://{bucket.name}/other: is not empty and contains no ledger.json"),
         (missing, "s3://no-such-bucket/tables: cannot be listed"),
-        *((done, f"--out s3://{bucket.name}/tables: the workers of a cluster write files to a folder") for done in (on_cluster, submitted)),
     ):
         assert (done.exit_code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.output
 
