@@ -5,6 +5,7 @@ import itertools
 import json
 import multiprocessing
 import resource
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -21,6 +22,7 @@ from metering_format.places import file_set_name
 from pipeline.manifest import FoundManifest, find_manifests
 from pipeline.spark.stream.folder_output import FolderOutput
 from pipeline.stream import ledger
+from pipeline.stream.batch_files import WIDTHS
 from pipeline.stream.checkpoint import begin_query, put_planned
 from pipeline.stream.history import History
 from pipeline.stream.judged import Judged, judged_files
@@ -28,7 +30,11 @@ from pipeline.stream.listing import Listed, Listing
 from pipeline.stream.result import Written
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
-HISTORIES = (1_000, 5_000, 20_000, 100_000)
+MERGED, EACH = "merged", "a file each"
+HISTORIES = ((1_000, MERGED), (5_000, MERGED), (20_000, EACH), (20_000, MERGED), (50_000, MERGED))
+"""Number of batches before, and whether their markers are merged, or a file each as an earlier version left them."""
+COMMAND_MAX = 20_000
+"""Number of batches up to which the command is run, too: it ends with the rules over all of them."""
 FILE_SETS_OF_RUN = 2_016
 """A week, with a file set for each five minutes."""
 FILE_SET_MS, HOUR_MS = 300_000, 3_600_000
@@ -77,27 +83,32 @@ class Arm(NamedTuple):
 
 
 def measured_histories(folder: Path) -> Iterator[Arm]:
-    """Measure each history with a file for each batch, as an earlier version left it, and merged.
+    """Measure each history, and those with merged markers also by the command, unless they are long.
 
     Raises:
         RuntimeError: the command does not land its file set, or is not clean.
     """
     template = find_manifests(write(folder / "template", NEW, decide(NEW)))[0]
-    for number in HISTORIES:
-        root = folder / f"after-{number}"
-        _write_history(root, template, number)
-        yield _in_its_process(root, number, "a file each")
-        arm = _in_its_process(root, number + BATCHES, "merged")
-        write(root / "in", NEW, decide(NEW))
-        where = ["--from", str(root / "in"), "--checkpoint", str(root / "checkpoint"), "--out", str(root / "out"), "--once"]
-        done = measured_command(["meter", "stream", *where, "--format", "json"], folder / "stream.json")
-        result = json.loads(done.output)
-        if (result["verdict"], result["file_sets"], result["file_sets_in_all"]) != ("exact", 1, number + 2 * BATCHES + 1):
-            raise RuntimeError(f"the stream did not land one file set: {result}")
-        yield arm._replace(command_seconds=done.seconds, command_cpu_seconds=done.cpu_seconds)
+    for number, form in HISTORIES:
+        root = folder / "history"
+        _write_history(root, template, number, is_merged=form == MERGED)
+        arm = _in_its_process(root, number, form)
+        yield _of_command(folder, root, arm) if form == MERGED and number <= COMMAND_MAX else arm
+        shutil.rmtree(root)
 
 
-def _write_history(root: Path, template: Manifest, number: int) -> None:
+def _of_command(folder: Path, root: Path, arm: Arm) -> Arm:
+    """Let the command land one file set more."""
+    write(root / "in", NEW, decide(NEW))
+    where = ["--from", str(root / "in"), "--checkpoint", str(root / "checkpoint"), "--out", str(root / "out"), "--once"]
+    done = measured_command(["meter", "stream", *where, "--format", "json"], folder / "stream.json")
+    result = json.loads(done.output)
+    if (result["verdict"], result["file_sets"], result["file_sets_in_all"]) != ("exact", 1, arm.history + BATCHES + 1):
+        raise RuntimeError(f"the stream did not land one file set: {result}")
+    return arm._replace(command_seconds=done.seconds, command_cpu_seconds=done.cpu_seconds)
+
+
+def _write_history(root: Path, template: Manifest, number: int, *, is_merged: bool) -> None:
     """Write manifests, markers and verdicts of batches with one file set each. Retention has removed their files."""
     out = root / "out"
     ledger.claim(out, begin_query(root / "checkpoint", ledger.name_of(out)))
@@ -108,6 +119,9 @@ def _write_history(root: Path, template: Manifest, number: int) -> None:
         marker = ledger.Marker({found.path: found.sha256}, {"verdicts": 1}, 0, [], [manifest])
         ledger.marker_files(out).path(batch_id).write_bytes(msgspec.json.encode(marker))
         judged_files(out).path(batch_id).write_bytes(msgspec.json.encode([_judged(manifest)]))
+        if is_merged and (batch_id + 1) % WIDTHS[0] == 0:
+            for files in (ledger.marker_files(out), judged_files(out)):
+                files.merge(batch_id + 1)
 
 
 def _manifests(template: Manifest) -> Iterator[Manifest]:

@@ -12,6 +12,11 @@ ICEBERG_JARS: Final = {
     "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
 }
 DELTA_JARS: Final = {"4.0": "io.delta:delta-spark_2.13:4.0.1"}
+_ICEBERG_PROPERTIES: Final = {
+    "commit.manifest-merge.enabled": "true",  # pyiceberg adds a manifest by each commit unless the table says otherwise
+    # each commit writes a file of metadata with all snapshots: if all stayed, they would grow by the square of the commits
+    "write.metadata.delete-after-commit.enabled": "true",
+}
 _BATCH: Final = "sluice.batch"
 """Key of a batch in the summary of a snapshot."""
 
@@ -85,9 +90,8 @@ class Iceberg:
 
     def made(self, name: str, columns: str, partitions: str) -> str:
         """Return the statement that makes a table."""
-        # pyiceberg adds a manifest by each commit unless the table says otherwise
-        properties = "TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')"
-        return f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}) USING iceberg {partitions} {properties}"
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in _ICEBERG_PROPERTIES.items())
+        return f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({columns}) USING iceberg {partitions} TBLPROPERTIES ({properties})"
 
     def version(self, spark: SparkSession) -> int | None:
         """Return the current snapshot of `runs`."""

@@ -1,9 +1,12 @@
 """Streams of file sets, from a directory and from a topic, into Parquet exactly once."""
 
 import contextlib
+import itertools
 import json
 import os
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +73,38 @@ def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
 def _forget_last_batch(settings: StreamSettings) -> None:
     """Remove the marker of the last batch, as a crash after the rows were written leaves it."""
     max((settings.out / "_batches").iterdir()).unlink()
+
+
+@pytest.mark.parametrize("is_url", [False, True], ids=["path", "url"])
+def test_a_directory_is_followed(spark: Any, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_url: bool) -> None:
+    """Each listing of a call lands what came since the one before: nothing, a late file set, or one that came when another went."""
+    run = write_directory(tmp_path / "run", batches(file_sets=4, events=50), sensors())
+    paths = sorted((run / "manifests").rglob("*.json"))
+    held = {number: paths[number].read_bytes() for number in (1, 3)}
+    for number in held:
+        paths[number].unlink()
+    said: list[str] = []
+    waits = itertools.count()
+
+    def wait(_: float) -> None:
+        match next(waits):
+            case 1:
+                paths[1].write_bytes(held[1])
+            case 2:
+                paths[0].unlink()  # as retention does
+                paths[3].write_bytes(held[3])
+            case 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.spark.stream.directory.time", SimpleNamespace(sleep=wait, monotonic=time.monotonic))
+    source, checkpoint, out = (f"{lake}/{name}" if is_url else tmp_path / name for name in ("run", "checkpoint", "out"))
+    result = Stream(spark, StreamSettings(str(source), checkpoint, out), said.append).run()
+    assert (result.batches, result.file_sets, result.divergences) == (3, 4, 0)
+    assert result.unjudged == 100, "those of the third file set, before which one was missing, and of the last, before which one is gone"
+    assert landed(tmp_path / "out", "verdicts", "decisions") == [0, 0, 50, 50]
+    [missing] = [line for line in said if line.startswith("missing so far")]
+    assert "decisions 50 to 99 are in no manifest" in missing
+    assert ["decisions 0 to 49 are in no manifest" in line for line in result.lost.incomplete] == [True]
 
 
 def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path) -> None:
