@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
 
 from proxy.enforcement.paced.levels import ClientIdLevel
-from proxy.enforcement.paced.member import Connection, Member, Path, Place, order_of
+from proxy.enforcement.paced.member import NEVER_MS, Connection, Member, Path, Place, order_of
 from quota.paced_schedule import MS_NS
 
 
@@ -72,6 +72,7 @@ class PacedLine:
             member.level.join(place, now_ms * MS_NS)
         for one in member.path:
             one.waits += 1
+            one.usual_ms = NEVER_MS
         return place
 
     def leave(self, place: Place) -> None:
@@ -132,6 +133,7 @@ class PacedLine:
             member: as `Place.charged`.
         """
         self.top.seen_ns = now_ns
+        self.root.usual_ms = NEVER_MS
         return self._charge(member, cost_ns, now_ns)
 
     def _charge(self, member: Member, cost_ns: float, now_ns: int) -> float:

@@ -229,8 +229,10 @@ class ResponseSide:
             amount, group = size - head.api.response_header_version, client.fetch(now_ms)
             if group is None or group.record_within(amount, now_ms):
                 self._fetch_admission.answered(amount)
-            elif self._meter is not None or not self._fetch_admission.answered_at_once(group, amount, now_ms):
+            elif not self._fetch_admission.answered_at_once(group, amount, now_ms, is_metered=self._meter is not None):
                 return self._follow(data, now_ms, now_ns)
+            elif self._meter is not None:
+                verdicts.note_usual(head, group, amount, now_ms)
             if cell is None:
                 client.usage.own_fetch_bytes += amount
             else:

@@ -9,7 +9,8 @@ from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.reservations import Reservation
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, ms_after
 

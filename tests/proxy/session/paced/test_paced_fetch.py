@@ -16,6 +16,7 @@ from proxy.meter.meter import Meter
 from proxy.session.request_context import RequestContext
 from proxy.session.requests.paced_requests import PacedRequests
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from tests.proxy.session.paced.test_paced_produce import noted_calls
 from tests.support.frames.kafka_frames import fetch, split
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, fetched_of
@@ -170,68 +171,81 @@ def test_decisions_are_metered_as_checked_and_unchecked(paced: ProxyFixture) -> 
 
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 2),
-        st.sampled_from([100, 300, 2_000]),
+        st.integers(0, 6),
+        st.sampled_from([100, 100, 300, 2_000]),
         st.sampled_from([90, 100, 300, 2_500]),
-        st.sampled_from([2, 2, 20, 0, 60, 700]),
+        st.sampled_from([0, 0, 0, 1, 2, 20, 60, 700]),
     ),
     min_size=1,
     max_size=30,
 )
-"""Connection, bytes that a fetch requests, bytes of its response, and pause after it in ms."""
+"""Connection, or 6 for a change of the bound, bytes that a fetch requests, bytes of its response, and pause after it in ms."""
 
 
 def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> None:
     """Fetches that pass at once, and their responses, leave group, members and client as the general path leaves them."""
     passes, answers = PacedRequests.passes, FetchAdmission.answered_at_once
-    taken: list[object] = []
+    taken: list[str] = []
 
     def noted_pass(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
         found = passes(requests, context, size, now_ms)
         taken.extend(["request"] if found else [])
         return found
 
-    def noted_answer(admission: FetchAdmission, group: EnforcedGroup, size_bytes: int, now_ms: int) -> bool:
-        found = answers(admission, group, size_bytes, now_ms)
+    def noted_answer(admission: FetchAdmission, group: EnforcedGroup, size_bytes: int, now_ms: int, *, is_metered: bool) -> bool:
+        found = answers(admission, group, size_bytes, now_ms, is_metered=is_metered)
         taken.extend(["answer"] if found else [])
         return found
 
-    @settings(max_examples=20, deadline=None)
-    @given(steps=STEPS)
-    @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3)
-    def compare(steps: list[tuple[int, int, int, int]]) -> None:
-        with mock.patch.object(PacedRequests, "passes", noted_pass), mock.patch.object(FetchAdmission, "answered_at_once", noted_answer):
-            short = played(steps)
+    @settings(max_examples=40, deadline=None)
+    @given(steps=STEPS, bound=st.sampled_from([BOUND, 100_000.0, 3e8 / 7]))
+    @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3, bound=BOUND)
+    @example(
+        steps=[(at % 3, 100, 90, 0) for at in range(9)] + [(5, 100, 90, 0), (0, 100, 90, 0), (6, 100, 0, 0), (0, 100, 90, 0)], bound=1e5
+    )
+    def compare(steps: list[tuple[int, int, int, int]], bound: float) -> None:
+        with (
+            mock.patch.object(PacedRequests, "passes", noted_pass),
+            mock.patch.object(FetchAdmission, "answered_at_once", noted_answer),
+            noted_calls(taken, "reserves_at_once"),
+            noted_calls(taken, "answers_at_once"),
+        ):
+            short = played(steps, bound)
         with (
             mock.patch.object(PacedRequests, "passes", return_value=None),
             mock.patch.object(FetchAdmission, "answered_at_once", return_value=False),
         ):
-            general = played(steps)
+            general = played(steps, bound)
         assert general == short
 
     compare()
-    assert set(taken) == {"request", "answer"}
+    assert taken.count("request") > taken.count("reserves_at_once") > 0, "some are reserved where they pass"
+    assert taken.count("answer") > taken.count("answers_at_once") > 0, "some are charged where they arrive"
 
 
-def played(steps: list[tuple[int, int, int, int]]) -> list[object]:
+def played(steps: list[tuple[int, int, int, int]], bound: float) -> list[object]:
     """Return what reached the broker and when, and the state of the group and its members."""
     passed: list[tuple[int, bytes]] = []
-    with ProxyFixture(fetch=BOUND, factories=PacedGroups(1_000)) as proxy:
+    steps = [(0, 100, 90, 0), *steps]
+    with ProxyFixture(fetch=bound, factories=PacedGroups(1_000)) as proxy:
 
-        def forward(peer: Peer) -> Callable[[bytes | memoryview], None]:
+        def forward(peer: Peer, delay_s: float) -> Callable[[bytes | memoryview], None]:
             def forwarded(data: bytes | memoryview) -> None:
                 for frame in split(bytes(data)):
                     passed.append((proxy.now_ms, frame))
                     (number,) = struct.unpack_from(">i", frame, 8)
-                    proxy.loop.call_later(0.001, peer.broker.arrive, fetched_of(steps[number][2], number))
+                    proxy.loop.call_later(delay_s, peer.broker.arrive, fetched_of(steps[number][2], number))
 
             return forwarded
 
-        peers = [proxy.connect(host=f"10.0.0.{1 + at // 2}") for at in range(3)]
-        for peer in peers:
-            peer.broker.write = peer.connection.client.write_peer = forward(peer)  # type: ignore[method-assign]
+        peers = [proxy.connect(host=f"10.0.0.{1 + at // 3}") for at in range(6)]
+        for at, peer in enumerate(peers):
+            peer.broker.write = peer.connection.client.write_peer = forward(peer, at % 2 / 1_000)  # type: ignore[method-assign]
         for number, (at, requested, _, pause_ms) in enumerate(steps):
-            peers[at].client.arrive(ask(number, max_bytes=requested))
+            if at == len(peers):
+                proxy.change_bounds(bound * (1 + requested / 1_000))
+            else:
+                peers[at].client.arrive(ask(number, max_bytes=requested))
             proxy.wait(pause_ms)
         group = group_of(proxy)
         members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]
