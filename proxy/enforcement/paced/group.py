@@ -46,8 +46,10 @@ class PacedGroup(PendingAbove):
         line: the waiting requests and the members; the fetches among them are notified by it (`fetch_queue`).
         declared: the name of a declared group; None: it is none.
         open_fetches: fetches that wait or are in flight.
-        usual_ns, usual_end_ns: the time, and the end of the burst, in the millisecond of `Member.usual_ms`.
-        usual_left: the bytes that fetches may reserve in this millisecond, together with `pending` half of what fits.
+        usual_ms: the last millisecond in which a request passed in the usual case, until a member is added, a request begins to wait, the
+            bound changes, or anything is charged in another way.
+        usual_ns, usual_end_ns, usual_total: the beginning of that millisecond, the end of the burst then, and the weights of members.
+        usual_left: the bytes that fetches may reserve in it, together with `pending` half of what fits.
         usual_fetches, usual_most: while at most so many fetches are open, a fetch may request so many bytes.
     """
 
@@ -71,7 +73,9 @@ class PacedGroup(PendingAbove):
         "usual_fetches",
         "usual_left",
         "usual_most",
+        "usual_ms",
         "usual_ns",
+        "usual_total",
     )
 
     is_paced = True
@@ -103,6 +107,7 @@ class PacedGroup(PendingAbove):
         self._costs: dict[int, int] = {}
         self._cost = 0  # the last one
         self._burst_bytes = 0  # not computed yet
+        self.usual_ms = NEVER_MS
         self._unchecked_ns = 0  # the part of the lead that was charged without a check
         super().__init__(tags, bound, **settings)
         self.parent = parent
@@ -113,7 +118,7 @@ class PacedGroup(PendingAbove):
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
         self.usual_ns = self.usual_end_ns = self.usual_fetches = self.usual_most = 0
-        self.usual_left = 0.0
+        self.usual_left, self.usual_total = 0.0, 1.0
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine:
         """Return the line of the group; overridden where several processes share the group."""
@@ -136,7 +141,7 @@ class PacedGroup(PendingAbove):
         super().update_bound(bound)
         self._costs.clear()
         self._burst_bytes = 0
-        self.line.root.usual_ms = NEVER_MS
+        self.usual_ms = NEVER_MS
         if self._charged_by is None and before != bound and self.schedule.virtual_ns:
             self._charged_by = before
             self._rescales.append(self)
@@ -195,8 +200,8 @@ class PacedGroup(PendingAbove):
             member.virtual_ns = after_ns if own_ns is virtual_ns or virtual_ns <= now_ns else now_ns + cost
         schedule.virtual_ns = after_ns
         member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns, self.usual_end_ns = now_ns, end_ns
-        member.usual_ms = root.usual_ms = now_ms
+        root.seen_ns, self.usual_end_ns, self.usual_total = now_ns, end_ns, root.total
+        member.usual_ms = self.usual_ms = now_ms
         if self._start_ms <= now_ms < self._end_ms:
             self._value += size
             self._last_ms = now_ms
@@ -228,9 +233,9 @@ class PacedGroup(PendingAbove):
         self.open_fetches += 1
         member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
         member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns, self.usual_ns, self.usual_end_ns = now_ns, now_ns, end_ns
+        root.seen_ns, self.usual_ns, self.usual_end_ns, self.usual_total = now_ns, now_ns, end_ns, root.total
         self.usual_most, self.usual_left = usual_most, fitting / 2 - self._pending if room_ns > USUAL_ROOM_NS else 0.0
-        member.usual_ms = root.usual_ms = now_ms
+        member.usual_ms = self.usual_ms = now_ms
         return True
 
     def answers_at_once(self, member: Member, reserved: int, size: int, now_ms: int) -> bool:
@@ -294,6 +299,7 @@ class PacedGroup(PendingAbove):
         Members of a group are charged at its bound, or at its share of the bound above it if that is less: otherwise they would be within
         their own schedules all the time, and have no order. Return what `member` is charged.
         """
+        self.usual_ms = NEVER_MS
         cost_ns: float = self.cost_ns(size)
         if self.parent is not None:
             cost_ns = max(cost_ns, self.parent.charge_members(self.line.root, size, now_ns))
@@ -372,7 +378,7 @@ class PacedGroup(PendingAbove):
             if group.bound < UNLIMITED:
                 group.schedule.charge(group.cost_ns(size), now_ns)
             QuotaGroup.record_unchecked(group, amount, now_ms)
-            group.line.root.usual_ms = NEVER_MS
+            group.usual_ms = NEVER_MS
             group.note_charged(now_ms)
             group = group.parent
         return 0
@@ -387,7 +393,7 @@ class PacedGroup(PendingAbove):
 
     def share_bytes(self, now_ms: int) -> int:
         """Return the most bytes that one fetch may return now: its share of the burst among open fetches and processes."""
-        fetches, self.line.root.usual_ms = self.open_everywhere, NEVER_MS
+        fetches, self.usual_ms = self.open_everywhere, NEVER_MS
         if now_ms - self._peak_since_ms >= RECENT_MS:
             self._peak_before, self._peak, self._peak_since_ms = self._peak, fetches, now_ms
         self._peak = max(self._peak, fetches)

@@ -70,9 +70,11 @@ class PacedLine:
         insort(member.waiting, place, key=order_of)
         if member.level is not None:
             member.level.join(place, now_ms * MS_NS)
+        member.usual_ms = NEVER_MS
         for one in member.path:
             one.waits += 1
-            one.usual_ms = NEVER_MS
+            if one.group is not None:
+                one.group.usual_ms = NEVER_MS
         return place
 
     def leave(self, place: Place) -> None:
@@ -133,7 +135,6 @@ class PacedLine:
             member: as `Place.charged`.
         """
         self.top.seen_ns = now_ns
-        self.root.usual_ms = NEVER_MS
         return self._charge(member, cost_ns, now_ns)
 
     def _charge(self, member: Member, cost_ns: float, now_ns: int) -> float:

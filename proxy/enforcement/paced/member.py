@@ -22,7 +22,13 @@ Below = Callable[[str], tuple[tuple[str, Weigh], ...]]
 
 
 class Paced(Protocol):
-    """The part of a paced group that its members need."""
+    """The part of a paced group that its members need.
+
+    Attributes:
+        usual_ms: reset when a member is added.
+    """
+
+    usual_ms: int
 
     @property
     def virtual_ns(self) -> int:
@@ -132,8 +138,7 @@ class Member:
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
         is_gone: it was forgotten, so another object has its name when it returns.
-        usual_ms: the millisecond in which a request of it passed in the usual case, see `PacedGroup`. Of a group: in which one of a member
-            did, until a member is added, a request begins to wait, or anything is charged in another way.
+        usual_ms: the last millisecond in which a request of it passed in the usual case, see `PacedGroup`.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
@@ -188,7 +193,8 @@ class Member:
         if found is None:
             found = self.members[name] = self.new_member(name, weigh)
             self.count_at_ns = now_ns
-            self.usual_ms = NEVER_MS
+            if self.group is not None:
+                self.group.usual_ms = NEVER_MS
         return found
 
     def enter(self, member: Member) -> None:

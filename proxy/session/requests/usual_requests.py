@@ -23,7 +23,7 @@ class Usual:
 
     Attributes:
         answered: the context of their responses.
-        member, root: what they are charged to, and their group as the member above it.
+        member: what they are charged to.
         manager, generation: the manager of their group, and its generation.
         times, time_generation: the same for request time, by which no schedule admits them.
         usage: where their bytes are counted without metering.
@@ -40,7 +40,6 @@ class Usual:
         "group",
         "manager",
         "member",
-        "root",
         "size",
         "time_generation",
         "times",
@@ -53,14 +52,13 @@ class Usual:
         self.context = context
         self.group = group
         self.member = member
-        self.root = group.line.root
         self.answered = context.of_kind(FETCH if is_fetch else PASS)
         self.manager = scope.fetch if is_fetch else scope.produce
         self.generation = self.manager.generation
         self.times = scope.request
         self.time_generation = self.times.generation
         self.usage = context.client.usage
-        self.under_way = (group, size, size, UsualReservation(group, member, size))
+        self.under_way = (group, size, size, UsualReservation(group, member, size, self.manager))
         self.learn(size)
 
     def learn(self, size: int) -> None:
@@ -72,10 +70,10 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
     """Those requests of one connection.
 
     In a millisecond in which a request of the member has passed by a method of the group, and nothing but amounts has changed since
-    (`Member.usual_ms`), the code here does what is left to do: two calls more for each request would cost as much as that.
+    (`PacedGroup.usual_ms`), the code here does what is left to do: two calls more for each request would cost as much as that.
     """
 
-    __slots__ = ("_fetches", "_meter", "_produces")
+    __slots__ = ("_fetches", "_in_flight_fetches", "_meter", "_produces")
 
     def __init__(
         self,
@@ -87,19 +85,17 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
     ) -> None:
         super().__init__(in_flight, throttle, admission, pending, classifier)
         self._meter = classifier.meter
+        self._in_flight_fetches = admission.fetches
         self._produces: Usual | None = None
         self._fetches: Usual | None = None
 
     def passes(self, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
-        """Charge a Produce, or reserve for a Fetch, that certainly passes now; return the context of its response. None: nothing was done.
+        """Charge a Produce that certainly passes now; return the context of its response. None: nothing was done.
 
-        That is the usual case: one process, and a group without a parent in which nothing waits. After a Produce, the schedule is at most
-        the burst ahead of the clock, so its response announces nothing.
+        That is the usual case: one process, and a group without a parent in which nothing waits. After it, the schedule is at most the
+        burst ahead of the clock, so the response announces nothing.
         """
-        is_fetch, throttle = context.kind == PACED_FETCH, self._throttle
-        usual = self._fetches if is_fetch else self._produces
-        if throttle.session_ends_ms and throttle.session_expiring(now_ms):
-            return None
+        usual, throttle = self._produces, self._throttle
         if (
             usual is None
             or usual.context is not context
@@ -107,23 +103,21 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
             or usual.time_generation != usual.times.generation
         ):
             usual = self._look_up(context, now_ms)
-            if usual is None:
-                return None
-        if is_fetch:
-            return usual.answered if self._reserves(usual, now_ms) else None
-        member, root, group = usual.member, usual.root, usual.group
-        if member.usual_ms == now_ms == root.usual_ms:
+        if usual is None or (throttle.session_ends_ms and throttle.session_expiring(now_ms)):
+            return None
+        member, group = usual.member, usual.group
+        if member.usual_ms == now_ms == group.usual_ms:
             if size != usual.size:
                 usual.learn(size)
-            schedule, own_ns = group.schedule, member.virtual_ns
+            schedule, own_ns, cost_ns = group.schedule, member.virtual_ns, usual.cost_ns
             virtual_ns = schedule.virtual_ns
-            after_ns = virtual_ns + usual.cost_ns
+            after_ns = virtual_ns + cost_ns
             if after_ns > group.usual_end_ns:
                 return None
-            if own_ns is virtual_ns and root.total <= 1.0:
+            if own_ns is virtual_ns and group.usual_total <= 1.0:
                 member.virtual_ns = after_ns
             elif own_ns <= group.usual_end_ns:
-                member.virtual_ns = own_ns + (usual.cost_ns if root.total <= 1.0 else int(usual.cost_ns * root.total))
+                member.virtual_ns = own_ns + (cost_ns if group.usual_total <= 1.0 else int(cost_ns * group.usual_total))
             else:
                 return None
             schedule.virtual_ns = after_ns
@@ -137,27 +131,42 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
             usual.usage.own_produce_bytes += size
         return usual.answered
 
-    def _reserves(self, usual: Usual, now_ms: int) -> bool:
-        """Reserve for a Fetch that certainly passes now."""
-        admission, member, root, group = self._admission, usual.member, usual.root, usual.group
-        if member.usual_ms == now_ms == root.usual_ms and not admission.over_bytes:
-            fetches, left, own_ns = group.open_fetches, group.usual_left - usual.amount, member.virtual_ns
-            if left >= 0.0 and fetches <= group.usual_fetches and usual.size <= group.usual_most and own_ns <= group.usual_end_ns:
+    def reserves(self, context: RequestContext, now_ms: int) -> RequestContext | None:
+        """Reserve for a Fetch that certainly passes now, as `passes`."""
+        usual, throttle, fetches = self._fetches, self._throttle, self._in_flight_fetches
+        if (
+            usual is None
+            or usual.context is not context
+            or usual.generation != usual.manager.generation
+            or usual.time_generation != usual.times.generation
+        ):
+            usual = self._look_up(context, now_ms)
+        if usual is None or (throttle.session_ends_ms and throttle.session_expiring(now_ms)):
+            return None
+        member, group = usual.member, usual.group
+        if member.usual_ms == now_ms == group.usual_ms and not fetches.over_bytes:
+            left, own_ns = group.usual_left - usual.amount, member.virtual_ns
+            if (
+                left >= 0.0
+                and group.open_fetches <= group.usual_fetches
+                and usual.size <= group.usual_most
+                and own_ns <= group.usual_end_ns
+            ):
                 group.usual_left = left
                 group._pending += usual.amount
-                group.open_fetches = fetches + 1
+                group.open_fetches += 1
                 if own_ns < group.usual_ns:
                     own_ns = group.usual_ns
-                member.virtual_ns = own_ns + (usual.cost_ns if root.total <= 1.0 else int(usual.cost_ns * root.total))
-                admission.fetches.under_way.append(usual.under_way)
-                return True
-        most = usual.size
-        reserved = most if most > admission.over_bytes else admission.over_bytes
+                member.virtual_ns = own_ns + (usual.cost_ns if group.usual_total <= 1.0 else int(usual.cost_ns * group.usual_total))
+                fetches.under_way.append(usual.under_way)
+                return usual.answered
+        most, over_bytes = usual.size, fetches.over_bytes
+        reserved = most if most > over_bytes else over_bytes
         if not group.reserves_at_once(member, most, reserved, now_ms):
             self._fetches = None
-            return False
-        admission.fetches.under_way.append(usual.under_way if reserved == most else (group, reserved, most, Reservation(member, True, 0)))
-        return True
+            return None
+        fetches.under_way.append(usual.under_way if reserved == most else (group, reserved, most, Reservation(member, True, 0)))
+        return usual.answered
 
     def _look_up(self, context: RequestContext, now_ms: int) -> Usual | None:
         """Find and keep the group and the member of a request; None: its group is none of the usual kind."""
@@ -186,6 +195,6 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
         assert meter is not None
         if not meter.passes(usual.group, size, now_ms):
             meter.passed(usual.group, size, now_ms, self._classifier.number, context.index)
-        if usual.root.total > 1.0:
+        if usual.group.line.root.total > 1.0:
             client_ref = None if context.cell is None else context.cell.client_ref
             meter.shares.passed(usual.group, self._classifier.member, client_ref, size, 0, now_ms)

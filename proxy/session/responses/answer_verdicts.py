@@ -191,11 +191,12 @@ class AnswerVerdicts:
             if amount > checked:
                 self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
 
-    def note_usual(self, head: RequestContext, group: EnforcedGroup, amount: int, now_ms: int) -> None:
-        """Meter a response that was charged at once: the share of its member, and its decision, unless its usage is metered, too."""
+    def note_usual(self, head: RequestContext, amount: int, now_ms: int) -> None:
+        """Meter a response to a Fetch that was charged at once, and the share of its member."""
+        group = head.client.fetch(now_ms)
         assert isinstance(group, PacedGroup)
         assert self.meter is not None
-        if head.cell is None:
+        if not self.meter.passes(group, amount, now_ms):
             self.meter.admitted(group, amount, 0, now_ms, self._number, head.index)
         if group.line.root.total > 1.0:
             client_ref = None if head.cell is None else head.cell.client_ref

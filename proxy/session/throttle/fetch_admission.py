@@ -13,6 +13,7 @@ from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.throttle.reservations import Reservation, UsualReservation
 
 
@@ -21,11 +22,9 @@ class PacedFetches(Protocol):
 
     Attributes:
         answered_waited_ms: how long the fetch had waited whose response has arrived last.
-        over_bytes: size of that response, if it was more than requested; else 0.
     """
 
     answered_waited_ms: int
-    over_bytes: int
 
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes."""
@@ -56,6 +55,9 @@ class FetchAdmission:
     Attributes:
         under_way: the fetches in flight, the oldest first: their group, expected or reserved bytes, the most requested, and the reservation
             of a paced group. A list, since an empty deque takes 700 bytes.
+        is_metered: whether decisions are metered: then a response whose request had waited is no usual one.
+        over_bytes: size of the last response to a fetch of a paced group, if that was more than requested, by its header or by a larger
+            first batch; else 0.
         paced: the admission of requests of paced groups, whose fetches in flight are kept here too; None: there were none.
         timed: the admission of requests by a schedule of handler time; None: there were none.
     """
@@ -69,7 +71,9 @@ class FetchAdmission:
         "_summed",
         "_summed_bytes",
         "bytes_max",
+        "is_metered",
         "notify",
+        "over_bytes",
         "paced",
         "throttle_ms",
         "timed",
@@ -77,7 +81,8 @@ class FetchAdmission:
         "wait_until_ms",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_metered: bool = False) -> None:
+        self.is_metered = is_metered
         self.under_way: list[tuple[EnforcedGroup | None, int, int, Reservation | None]] = []
         self._summed: EnforcedGroup | None = None  # the group for which `_summed_bytes` is computed
         self._summed_bytes = 0  # the most bytes beyond the expected ones that its forwarded fetches may return
@@ -89,6 +94,7 @@ class FetchAdmission:
         self.bytes_max = 0  # the most bytes that it may return
         self.notify: Callable[[], None] = _ignore  # called when checking again is worth while before the deadline
         self.wait_until_ms = 0
+        self.over_bytes = 0
         self.paced: PacedFetches | None = None
         self.timed: TimedRequests | None = None
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
@@ -244,22 +250,30 @@ class FetchAdmission:
             group.fetch_queue.notify_first()
         return 0
 
-    def answered_at_once(self, group: EnforcedGroup, size_bytes: int, now_ms: int, *, is_metered: bool) -> bool:
+    def answered_at_once(self, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
         """Do what `answered` does, and charge the response, in the usual case of a paced group. False: nothing was done.
 
-        If it is metered, it had not waited, and all of it was admitted by the schedule.
+        Args:
+            client: whose group of fetched bytes is charged.
+            size_bytes: bytes of the response.
+            now_ms: monotonic milliseconds.
         """
-        under_way, paced = self.under_way, self.paced
-        if not under_way or paced is None:
+        under_way = self.under_way
+        if not under_way:
             return False
-        charged, reserved, most, reservation = under_way[0]
-        if charged is not group or reservation is None or size_bytes > most:
+        _, _, most, reservation = under_way[0]
+        if reservation is None or size_bytes > most:
             return False
-        if type(reservation) is UsualReservation and reservation.root.usual_ms == now_ms and reservation.bound == group.bound:
+        if (
+            type(reservation) is UsualReservation
+            and reservation.group.usual_ms == now_ms
+            and reservation.bound is reservation.group.bound
+            and reservation.generation == reservation.manager.generation
+        ):
             group = reservation.group
             if size_bytes != reservation.size_bytes:
                 reservation.learn(size_bytes)
-            schedule, total = group.schedule, reservation.root.total
+            schedule, total = group.schedule, group.usual_total
             virtual_ns = schedule.virtual_ns
             schedule.virtual_ns = (virtual_ns if virtual_ns > group.usual_ns else group.usual_ns) + reservation.cost_ns
             reservation.member.virtual_ns -= reservation.back_ns if total <= 1.0 else int(reservation.back_ns * total)
@@ -271,20 +285,19 @@ class FetchAdmission:
                 group._last_ms = now_ms
             else:
                 group._add(reservation.amount, now_ms)
-        elif not self._answers_at_once(group, reservation, reserved, size_bytes, now_ms, is_metered=is_metered):
+        elif not self._answers_at_once(client.fetch(now_ms), size_bytes, now_ms):
             return False
         del under_way[0]
         self._answer_bytes, self._answer_bytes_max = size_bytes, most
-        paced.over_bytes = 0
+        self.over_bytes = 0
         return True
 
-    @staticmethod
-    def _answers_at_once(
-        group: EnforcedGroup, reservation: Reservation, reserved: int, size_bytes: int, now_ms: int, *, is_metered: bool
-    ) -> bool:
-        if type(group) is not PacedGroup or group.parent is not None:
+    def _answers_at_once(self, group: EnforcedGroup | None, size_bytes: int, now_ms: int) -> bool:
+        """Charge the response to the first fetch in flight in one step, if it counts for `group`."""
+        charged, reserved, _, reservation = self.under_way[0]
+        if type(group) is not PacedGroup or charged is not group or group.parent is not None or reservation is None:
             return False
-        if is_metered and (reservation.waited_ms or not reservation.is_on_time):
+        if self.is_metered and (reservation.waited_ms or not reservation.is_on_time):
             return False
         if type(reservation) is UsualReservation:
             reservation.learn(size_bytes)
@@ -298,9 +311,12 @@ class FetchAdmission:
                 continue
             group.pending -= expected_bytes
             new.pending += expected_bytes
-            if reservation is not None and isinstance(new, PacedGroup):
+            if not isinstance(new, PacedGroup):
+                reservation = None
+            elif reservation is not None:
                 new.open_fetches += 1
-            self.under_way[at] = (new, expected_bytes, bytes_max, reservation if isinstance(new, PacedGroup) else None)
+                reservation = Reservation(reservation.member, reservation.is_on_time, reservation.waited_ms)
+            self.under_way[at] = (new, expected_bytes, bytes_max, reservation)
         self._summed = None
         self.leave_queue()
         if self.timed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Member
+from proxy.enforcement.quota_scope import EnforcedManager
 
 
 class Reservation:
@@ -27,7 +28,8 @@ class UsualReservation(Reservation):
     """The reservation of all fetches of a connection that request as much and pass at once: see `PacedGroup`.
 
     Attributes:
-        group, root: the group, and the group as the member above `member`.
+        group: the group that it is of.
+        manager, generation: the manager of the group, and its generation for as long as fetches of this client count for the group.
         reserved: its bytes, as a double.
         size_bytes, amount: size of the last response, also as a double; -1: not known.
         bound: the bound by which the next two were computed.
@@ -35,12 +37,13 @@ class UsualReservation(Reservation):
         back_ns: what a fetch that reserved more than it costs gets back.
     """
 
-    __slots__ = ("amount", "back_ns", "bound", "cost_ns", "group", "reserved", "root", "size_bytes")
+    __slots__ = ("amount", "back_ns", "bound", "cost_ns", "generation", "group", "manager", "reserved", "size_bytes")
 
-    def __init__(self, group: PacedGroup, member: Member, reserved: int) -> None:
+    def __init__(self, group: PacedGroup, member: Member, reserved: int, manager: EnforcedManager) -> None:
         super().__init__(member, True, 0)
         self.group = group
-        self.root = group.line.root
+        self.manager = manager
+        self.generation = manager.generation
         self.reserved = float(reserved)
         self.size_bytes = -1
         self.amount = self.bound = 0.0

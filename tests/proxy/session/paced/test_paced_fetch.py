@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import Meter
 from proxy.session.request_context import RequestContext
 from proxy.session.requests.paced_requests import PacedRequests
@@ -184,16 +184,16 @@ STEPS = st.lists(
 
 def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> None:
     """Fetches that pass at once, and their responses, leave group, members and client as the general path leaves them."""
-    passes, answers = PacedRequests.passes, FetchAdmission.answered_at_once
+    reserves, answers = PacedRequests.reserves, FetchAdmission.answered_at_once
     taken: list[str] = []
 
-    def noted_pass(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
-        found = passes(requests, context, size, now_ms)
+    def noted_pass(requests: PacedRequests, context: RequestContext, now_ms: int) -> RequestContext | None:
+        found = reserves(requests, context, now_ms)
         taken.extend(["request"] if found else [])
         return found
 
-    def noted_answer(admission: FetchAdmission, group: EnforcedGroup, size_bytes: int, now_ms: int, *, is_metered: bool) -> bool:
-        found = answers(admission, group, size_bytes, now_ms, is_metered=is_metered)
+    def noted_answer(admission: FetchAdmission, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
+        found = answers(admission, client, size_bytes, now_ms)
         taken.extend(["answer"] if found else [])
         return found
 
@@ -205,14 +205,14 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
     )
     def compare(steps: list[tuple[int, int, int, int]], bound: float) -> None:
         with (
-            mock.patch.object(PacedRequests, "passes", noted_pass),
+            mock.patch.object(PacedRequests, "reserves", noted_pass),
             mock.patch.object(FetchAdmission, "answered_at_once", noted_answer),
             noted_calls(taken, "reserves_at_once"),
             noted_calls(taken, "answers_at_once"),
         ):
             short = played(steps, bound)
         with (
-            mock.patch.object(PacedRequests, "passes", return_value=None),
+            mock.patch.object(PacedRequests, "reserves", return_value=None),
             mock.patch.object(FetchAdmission, "answered_at_once", return_value=False),
         ):
             general = played(steps, bound)
