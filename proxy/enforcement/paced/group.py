@@ -191,13 +191,13 @@ class PacedGroup(PendingAbove):
         after_ns = (virtual_ns if virtual_ns > now_ns else now_ns) + cost
         if after_ns > end_ns:
             return False
-        if root.total > 1.0 or (own_ns is not virtual_ns and own_ns > now_ns):
+        if root.total > 1.0 or (own_ns != virtual_ns and own_ns > now_ns):
             if own_ns > end_ns:
                 return False
             own_cost = cost if root.total <= 1.0 else int(cost * root.total)
             member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + own_cost
         else:  # the only member, with the lead of the group or with none
-            member.virtual_ns = after_ns if own_ns is virtual_ns or virtual_ns <= now_ns else now_ns + cost
+            member.virtual_ns = after_ns if own_ns == virtual_ns or virtual_ns <= now_ns else now_ns + cost
         schedule.virtual_ns = after_ns
         member.claims_until_ns = now_ns + CLAIM_NS
         root.seen_ns, self.usual_end_ns, self.usual_total = now_ns, end_ns, root.total

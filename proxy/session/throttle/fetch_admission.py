@@ -267,7 +267,6 @@ class FetchAdmission:
         if (
             type(reservation) is UsualReservation
             and reservation.group.usual_ms == now_ms
-            and reservation.bound is reservation.group.bound
             and reservation.generation == reservation.manager.generation
         ):
             group = reservation.group

@@ -32,12 +32,11 @@ class UsualReservation(Reservation):
         manager, generation: the manager of the group, and its generation for as long as fetches of this client count for the group.
         reserved: its bytes, as a double.
         size_bytes, amount: size of the last response, also as a double; -1: not known.
-        bound: the bound by which the next two were computed.
         cost_ns: cost of a response of that size.
         back_ns: what a fetch that reserved more than it costs gets back.
     """
 
-    __slots__ = ("amount", "back_ns", "bound", "cost_ns", "generation", "group", "manager", "reserved", "size_bytes")
+    __slots__ = ("amount", "back_ns", "cost_ns", "generation", "group", "manager", "reserved", "size_bytes")
 
     def __init__(self, group: PacedGroup, member: Member, reserved: int, manager: EnforcedManager) -> None:
         super().__init__(member, True, 0)
@@ -46,12 +45,12 @@ class UsualReservation(Reservation):
         self.generation = manager.generation
         self.reserved = float(reserved)
         self.size_bytes = -1
-        self.amount = self.bound = 0.0
+        self.amount = 0.0
         self.cost_ns = self.back_ns = 0
 
     def learn(self, size_bytes: int) -> None:
         """Compute the costs of the responses that follow, of `size_bytes`."""
         group = self.group
-        self.size_bytes, self.amount, self.bound = size_bytes, float(size_bytes), group.bound
+        self.size_bytes, self.amount = size_bytes, float(size_bytes)
         self.cost_ns = group.cost_ns(size_bytes)
         self.back_ns = group.cost_ns(int(self.reserved)) - self.cost_ns

@@ -172,14 +172,35 @@ def test_decisions_are_metered_as_checked_and_unchecked(paced: ProxyFixture) -> 
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 6),
-        st.sampled_from([100, 100, 300, 2_000]),
+        st.sampled_from([100, 100, 300, 400, 2_000]),
         st.sampled_from([90, 100, 300, 2_500]),
         st.sampled_from([0, 0, 0, 1, 2, 20, 60, 700]),
     ),
     min_size=1,
     max_size=30,
 )
-"""Connection, or 6 for a change of the bound, bytes that a fetch requests, bytes of its response, and pause after it in ms."""
+"""Connection, or 6 for a change of the bound, bytes that a fetch requests, bytes of its response, and pause after it in ms.
+
+The response to a connection comes so many steps later as its number.
+"""
+
+AT_ONCE = (0, 100, 90, 0)
+IN_ONE_MILLISECOND = (
+    [AT_ONCE] * 20,
+    [(4, 100, 90, 0), (5, 100, 90, 0), *[AT_ONCE] * 20],
+    [AT_ONCE, AT_ONCE, (6, 2_000, 0, 0), (1, 300, 90, 0), AT_ONCE],
+    [(1, 100, 90, 0), (2, 100, 90, 0), (3, 100, 90, 0), (0, 3_000, 90, 0)],
+    [(1, 100, 90, 0), (0, 4_000, 90, 0)],
+    [(3, 100, 2_500, 0), AT_ONCE, AT_ONCE, (1, 100, 90, 0), AT_ONCE, AT_ONCE],
+)
+"""What ends the usual case: the burst of the group or of a member, another bound, more open fetches than before, a request for more than a
+share, and a response that is larger than what was requested."""
+
+
+def after_first_requests(steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return the steps after a request like the first one of each connection, and a pause: another one takes the general path."""
+    first = {at: (at, requested, 90, 20) for at, requested, _, _ in reversed(steps) if at < 6}
+    return [*first.values(), *first.values(), (6, 2_000, 0, 0), (6, 0, 0, 700), *steps]
 
 
 def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> None:
@@ -200,9 +221,12 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
     @settings(max_examples=40, deadline=None)
     @given(steps=STEPS, bound=st.sampled_from([BOUND, 100_000.0, 3e8 / 7]))
     @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3, bound=BOUND)
-    @example(
-        steps=[(at % 3, 100, 90, 0) for at in range(9)] + [(5, 100, 90, 0), (0, 100, 90, 0), (6, 100, 0, 0), (0, 100, 90, 0)], bound=1e5
-    )
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[0]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[1]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[2]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[3]), bound=10 * BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[4]), bound=10 * BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[5]), bound=BOUND)
     def compare(steps: list[tuple[int, int, int, int]], bound: float) -> None:
         with (
             mock.patch.object(PacedRequests, "reserves", noted_pass),
@@ -226,26 +250,34 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
 def played(steps: list[tuple[int, int, int, int]], bound: float) -> list[object]:
     """Return what reached the broker and when, and the state of the group and its members."""
     passed: list[tuple[int, bytes]] = []
+    waiting: list[tuple[int, Peer, bytes]] = []
     steps = [(0, 100, 90, 0), *steps]
     with ProxyFixture(fetch=bound, factories=PacedGroups(1_000)) as proxy:
 
-        def forward(peer: Peer, delay_s: float) -> Callable[[bytes | memoryview], None]:
+        def forward(peer: Peer, steps_later: int) -> Callable[[bytes | memoryview], None]:
             def forwarded(data: bytes | memoryview) -> None:
                 for frame in split(bytes(data)):
                     passed.append((proxy.now_ms, frame))
                     (number,) = struct.unpack_from(">i", frame, 8)
-                    proxy.loop.call_later(delay_s, peer.broker.arrive, fetched_of(steps[number][2], number))
+                    response = fetched_of(steps[number][2], number)
+                    if steps_later:
+                        waiting.append((number + steps_later, peer, response))
+                    else:
+                        proxy.loop.call_soon(peer.broker.arrive, response)
 
             return forwarded
 
-        peers = [proxy.connect(host=f"10.0.0.{1 + at // 3}") for at in range(6)]
+        peers = [proxy.connect(host=f"10.0.0.{max(1, at - 2)}") for at in range(6)]
         for at, peer in enumerate(peers):
-            peer.broker.write = peer.connection.client.write_peer = forward(peer, at % 2 / 1_000)  # type: ignore[method-assign]
+            peer.broker.write = peer.connection.client.write_peer = forward(peer, at)  # type: ignore[method-assign]
         for number, (at, requested, _, pause_ms) in enumerate(steps):
             if at == len(peers):
-                proxy.change_bounds(bound * (1 + requested / 1_000))
+                proxy.change_bounds(bound * (1.5 if requested < 1_000 else 0.4))
             else:
                 peers[at].client.arrive(ask(number, max_bytes=requested))
+            for response in [one for one in waiting if one[0] <= number]:
+                waiting.remove(response)
+                response[1].broker.arrive(response[2])
             proxy.wait(pause_ms)
         group = group_of(proxy)
         members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]

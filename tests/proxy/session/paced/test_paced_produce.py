@@ -249,7 +249,9 @@ def test_the_short_path_charges_what_the_general_path_charges(mode: Mode) -> Non
     @settings(max_examples=40, deadline=None)
     @given(steps=STEPS, bound=st.sampled_from([BOUND, 100_000.0, 3e8 / 7]))
     @example(steps=[(0, 200, 2), (0, 80, 20)] * 3, bound=BOUND)
-    @example(steps=[(at % 3, 200, 0) for at in range(9)] + [(5, 80, 0), (0, 80, 0), (6, 80, 0), (0, 80, 0)], bound=1e5)
+    @example(steps=[(0, 80, 0)] * 20, bound=BOUND)
+    @example(steps=[(5, 80, 0), *[(0, 80, 0)] * 20], bound=BOUND)
+    @example(steps=[*[(0, 80, 0)] * 3, (6, 80, 0), (0, 80, 0), (6, 900, 0), *[(0, 80, 0)] * 4], bound=BOUND)
     def compare(steps: list[tuple[int, int, int]], bound: float) -> None:
         with mock.patch.object(PacedRequests, "passes", noted), noted_calls(called, "passes_at_once"):
             short = _played(steps, mode, bound)
@@ -291,10 +293,10 @@ def _played(steps: list[tuple[int, int, int]], mode: Mode, bound: float) -> list
 
         peers = [proxy.connect(host=f"10.0.0.{1 + at // 3}") for at in range(6)]
         for at, peer in enumerate(peers):
-            peer.broker.write = peer.connection.client.write_peer = forward(peer, at % 2 / 1_000)  # type: ignore[method-assign]
+            peer.broker.write = peer.connection.client.write_peer = forward(peer, bool(at) / 1_000)  # type: ignore[method-assign]
         for number, (at, size, pause_ms) in enumerate([(0, 80, 0), *steps]):
             if at == len(peers):
-                proxy.change_bounds(bound * (1 + size / 1_000))
+                proxy.change_bounds(bound * (1.5 if size < 500 else 0.4))
             else:
                 peers[at].client.arrive(produce_of(size, number))
             proxy.wait(pause_ms)
