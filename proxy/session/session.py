@@ -82,7 +82,7 @@ class Session:
         self.settle_flag = SettleFlag()
         self.buffer = settings.buffers.open(self._host)
         self.throttle = ThrottleState(self.settle_flag)
-        self.fetch_admission = FetchAdmission()
+        self.fetch_admission = FetchAdmission(is_metered=settings.meter is not None)
         self.requests = RequestSide(
             self.in_flight,
             self.settle_flag,

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.line import PacedLine
-from proxy.enforcement.paced.member import CLAIM_NS, Below, Member, Path, Weigh
+from proxy.enforcement.paced.member import CLAIM_NS, NEVER_MS, Below, Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
@@ -20,6 +20,8 @@ CERTAIN: Final = 1.0 - 1e-9
 """So far below a limit a quotient in floating point is certainly below it."""
 ROUNDING_NS: Final = 1_000
 """More than the costs of all requests in flight exceed the cost of their sum, since each is rounded up."""
+USUAL_ROOM_NS: Final = 4 * MS_NS
+"""Half of it is more than the costs of all responses of a millisecond are rounded up by."""
 RECENT_MS: Final = 2_000
 """The highest number of open fetches of this time, or of the time before, shares the burst."""
 
@@ -44,6 +46,11 @@ class PacedGroup(PendingAbove):
         line: the waiting requests and the members; the fetches among them are notified by it (`fetch_queue`).
         declared: the name of a declared group; None: it is none.
         open_fetches: fetches that wait or are in flight.
+        usual_ms: the last millisecond in which a request passed in the usual case, until a member is added, a request begins to wait, the
+            bound changes, or anything is charged in another way.
+        usual_ns, usual_end_ns, usual_total: the beginning of that millisecond, the end of the burst then, and the weights of members.
+        usual_left: the bytes that fetches may reserve in it, together with `pending` half of what fits.
+        usual_fetches, usual_most: while at most so many fetches are open, a fetch may request so many bytes.
     """
 
     __slots__ = (
@@ -62,6 +69,13 @@ class PacedGroup(PendingAbove):
         "line",
         "open_fetches",
         "schedule",
+        "usual_end_ns",
+        "usual_fetches",
+        "usual_left",
+        "usual_most",
+        "usual_ms",
+        "usual_ns",
+        "usual_total",
     )
 
     is_paced = True
@@ -93,6 +107,7 @@ class PacedGroup(PendingAbove):
         self._costs: dict[int, int] = {}
         self._cost = 0  # the last one
         self._burst_bytes = 0  # not computed yet
+        self.usual_ms = NEVER_MS
         self._unchecked_ns = 0  # the part of the lead that was charged without a check
         super().__init__(tags, bound, **settings)
         self.parent = parent
@@ -102,6 +117,8 @@ class PacedGroup(PendingAbove):
         self.schedule = PacedSchedule(burst_ns)
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
+        self.usual_ns = self.usual_end_ns = self.usual_fetches = self.usual_most = 0
+        self.usual_left, self.usual_total = 0.0, 1.0
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine:
         """Return the line of the group; overridden where several processes share the group."""
@@ -124,6 +141,7 @@ class PacedGroup(PendingAbove):
         super().update_bound(bound)
         self._costs.clear()
         self._burst_bytes = 0
+        self.usual_ms = NEVER_MS
         if self._charged_by is None and before != bound and self.schedule.virtual_ns:
             self._charged_by = before
             self._rescales.append(self)
@@ -158,28 +176,32 @@ class PacedGroup(PendingAbove):
         self._cost = cost
         return cost
 
-    # The usual case of one process: nothing waits, members were counted a moment ago, and the group has no parent and no levels below
-    # this member. Each of these methods does in one step what the general ones do in several. False: nothing was done.
+    # The usual case of one process: nothing waits, members were counted a moment ago, and the group has a bound, no parent, and no levels
+    # below this member. Each of these methods does in one step what the general ones do in several. False: nothing was done.
+    # What is left to do for further requests in the same millisecond is written out where they pass: `UsualRequests`, `FetchAdmission`.
 
     def passes_at_once(self, member: Member, size: int, now_ms: int) -> bool:
         """Charge and record a Produce of a member of this group that certainly passes now, with room for it in the burst."""
         cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
-        if cost is None or root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
+        if root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
             return False
-        virtual_ns, own_ns, burst_ns = schedule.virtual_ns, member.virtual_ns, schedule.burst_ns
+        if cost is None:
+            cost = self.cost_ns(size)
+        virtual_ns, own_ns, end_ns = schedule.virtual_ns, member.virtual_ns, now_ns + schedule.burst_ns
         after_ns = (virtual_ns if virtual_ns > now_ns else now_ns) + cost
-        if cost > burst_ns if virtual_ns <= now_ns else after_ns > now_ns + burst_ns:
+        if after_ns > end_ns:
             return False
-        if root.total > 1.0 or (own_ns is not virtual_ns and own_ns > now_ns):
-            if own_ns > now_ns + burst_ns:
+        if root.total > 1.0 or (own_ns != virtual_ns and own_ns > now_ns):
+            if own_ns > end_ns:
                 return False
             own_cost = cost if root.total <= 1.0 else int(cost * root.total)
             member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + own_cost
         else:  # the only member, with the lead of the group or with none
-            member.virtual_ns = after_ns if own_ns is virtual_ns or virtual_ns <= now_ns else now_ns + cost
+            member.virtual_ns = after_ns if own_ns == virtual_ns or virtual_ns <= now_ns else now_ns + cost
         schedule.virtual_ns = after_ns
         member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns = now_ns
+        root.seen_ns, self.usual_end_ns, self.usual_total = now_ns, end_ns, root.total
+        member.usual_ms = self.usual_ms = now_ms
         if self._start_ms <= now_ms < self._end_ms:
             self._value += size
             self._last_ms = now_ms
@@ -190,39 +212,49 @@ class PacedGroup(PendingAbove):
     def reserves_at_once(self, member: Member, most: int, size: int, now_ms: int) -> bool:
         """Reserve `size` bytes for a fetch that certainly passes now and may return the `most` bytes that it requests."""
         cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
-        if cost is None or root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
+        if root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
             return False
         fetches, pending, own_ns = self.open_fetches, self._pending, member.virtual_ns
         if self._peak > fetches:
             fetches = self._peak
         others = self._peak_before if self._peak_before > fetches else fetches
-        if now_ms - self._peak_since_ms >= RECENT_MS or most * ((others or 1) + 1) > self._burst_bytes:
+        usual_most = self._burst_bytes // ((others or 1) + 1)
+        if now_ms - self._peak_since_ms >= RECENT_MS or most > usual_most:
             return False
-        virtual_ns, has_lead = schedule.virtual_ns, own_ns > now_ns
-        if pending or has_lead or virtual_ns > now_ns:
-            room_ns = schedule.burst_ns - (virtual_ns - now_ns if virtual_ns > now_ns else 0)
-            if (pending + size) * self.unit_ns > self.bound * room_ns * CERTAIN or own_ns > now_ns + schedule.burst_ns:
-                return False
-        self._peak = fetches
+        virtual_ns, has_lead, end_ns = schedule.virtual_ns, own_ns > now_ns, now_ns + schedule.burst_ns
+        room_ns = end_ns - (virtual_ns if virtual_ns > now_ns else now_ns)
+        fitting = self.bound * room_ns / self.unit_ns
+        if (pending or has_lead or virtual_ns > now_ns) and (pending + size > fitting * CERTAIN or own_ns > end_ns):
+            return False
+        if cost is None:
+            cost = self.cost_ns(size)
+        self._peak = self.usual_fetches = fetches
         self._pending = pending + size
         self.open_fetches += 1
         member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
         member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns = now_ns
+        root.seen_ns, self.usual_ns, self.usual_end_ns, self.usual_total = now_ns, now_ns, end_ns, root.total
+        self.usual_most, self.usual_left = usual_most, fitting / 2 - self._pending if room_ns > USUAL_ROOM_NS else 0.0
+        member.usual_ms = self.usual_ms = now_ms
         return True
 
     def answers_at_once(self, member: Member, reserved: int, size: int, now_ms: int) -> bool:
-        """Charge and record the response to a fetch that had reserved at least its `size`."""
-        costs, now_ns, schedule, root = self._costs, now_ms * MS_NS, self.schedule, self.line.root
-        cost, held = costs.get(size), costs.get(reserved)
-        if cost is None or held is None or root.waits or member.above is not root or root.seen_ns >= root.count_at_ns or size > reserved:
+        """Charge and record the response to a fetch that had reserved at least its `size`, and was checked with all of that."""
+        now_ns, schedule, root = now_ms * MS_NS, self.schedule, self.line.root
+        if root.waits or member.above is not root or root.seen_ns >= root.count_at_ns or size > reserved or self.bound >= UNLIMITED:
             return False
+        virtual_ns = schedule.virtual_ns
+        if virtual_ns > now_ns + schedule.burst_ns:
+            return False
+        cost = self.cost_ns(size)
+        self._unchecked_ns = 0
         self._pending -= reserved
         self.open_fetches -= 1
         if size < reserved:
-            member.virtual_ns -= held - cost if root.total <= 1.0 else int((held - cost) * root.total)
+            back_ns = self.cost_ns(reserved) - cost
+            member.virtual_ns -= back_ns if root.total <= 1.0 else int(back_ns * root.total)
             root.timed = None
-        schedule.virtual_ns = (schedule.virtual_ns if schedule.virtual_ns > now_ns else now_ns) + cost
+        schedule.virtual_ns = (virtual_ns if virtual_ns > now_ns else now_ns) + cost
         if self._start_ms <= now_ms < self._end_ms:
             self._value += size
             self._last_ms = now_ms
@@ -267,6 +299,7 @@ class PacedGroup(PendingAbove):
         Members of a group are charged at its bound, or at its share of the bound above it if that is less: otherwise they would be within
         their own schedules all the time, and have no order. Return what `member` is charged.
         """
+        self.usual_ms = NEVER_MS
         cost_ns: float = self.cost_ns(size)
         if self.parent is not None:
             cost_ns = max(cost_ns, self.parent.charge_members(self.line.root, size, now_ns))
@@ -345,6 +378,7 @@ class PacedGroup(PendingAbove):
             if group.bound < UNLIMITED:
                 group.schedule.charge(group.cost_ns(size), now_ns)
             QuotaGroup.record_unchecked(group, amount, now_ms)
+            group.usual_ms = NEVER_MS
             group.note_charged(now_ms)
             group = group.parent
         return 0
@@ -359,7 +393,7 @@ class PacedGroup(PendingAbove):
 
     def share_bytes(self, now_ms: int) -> int:
         """Return the most bytes that one fetch may return now: its share of the burst among open fetches and processes."""
-        fetches = self.open_everywhere
+        fetches, self.usual_ms = self.open_everywhere, NEVER_MS
         if now_ms - self._peak_since_ms >= RECENT_MS:
             self._peak_before, self._peak, self._peak_since_ms = self._peak, fetches, now_ms
         self._peak = max(self._peak, fetches)

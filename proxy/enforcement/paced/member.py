@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from quota.paced_schedule import MS_NS, SECOND_NS
 
+NEVER_MS: Final = -1
 CLAIM_NS: Final = SECOND_NS
 IDLE_NS: Final = 5 * MS_NS
 """A schedule counts as idle this long before it is: a timer has a precision of one millisecond, and what it is late would be lost."""
@@ -21,7 +22,13 @@ Below = Callable[[str], tuple[tuple[str, Weigh], ...]]
 
 
 class Paced(Protocol):
-    """The part of a paced group that its members need."""
+    """The part of a paced group that its members need.
+
+    Attributes:
+        usual_ms: reset when a member is added.
+    """
+
+    usual_ms: int
 
     @property
     def virtual_ns(self) -> int:
@@ -131,6 +138,7 @@ class Member:
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
         is_gone: it was forgotten, so another object has its name when it returns.
+        usual_ms: the last millisecond in which a request of it passed in the usual case, see `PacedGroup`.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
@@ -148,6 +156,7 @@ class Member:
         "seen_ns",
         "timed",
         "total",
+        "usual_ms",
         "virtual_ns",
         "waiting",
         "waits",
@@ -176,6 +185,7 @@ class Member:
         self._is_plain = True  # no declared group is among its members
         self.count_at_ns = 0
         self.is_gone = False
+        self.usual_ms = NEVER_MS
 
     def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
@@ -183,6 +193,8 @@ class Member:
         if found is None:
             found = self.members[name] = self.new_member(name, weigh)
             self.count_at_ns = now_ns
+            if self.group is not None:
+                self.group.usual_ms = NEVER_MS
         return found
 
     def enter(self, member: Member) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from proxy.enforcement.mode import INT32_MAX, Mode
+from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.member import Member
-from proxy.session.in_flight import InFlight
 from proxy.session.request_context import (
     FETCH,
     NO_ACK,
@@ -20,69 +18,27 @@ from proxy.session.request_context import (
     PRODUCE,
     RequestContext,
 )
-from proxy.session.requests.admitted_requests import AdmittedRequests
-from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import lowered
-from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
+from proxy.session.requests.pending_requests import INT32, Stop
 from proxy.session.requests.timed_requests import TimedRequests
-from proxy.session.throttle.fetch_admission import Reservation
-from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
-from proxy.session.throttle.throttle_state import ThrottleState
-from quota.paced_schedule import MS_NS
+from proxy.session.requests.usual_requests import UsualRequests
+from proxy.session.throttle.paced_admission import limited_group
 
 _CORRELATION_ID_AT: Final = 8
-_OBSERVE: Final = Mode.OBSERVE  # an Enum member is looked up by a call
 _NEVER_MS: Final = 1 << 62
 _OF_WINDOW: Final = {PACED_PASS: PASS, PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
 
-class Usual:
-    """What is known of requests like the last one that passed at once, for as long as no group is looked up again.
-
-    Attributes:
-        reservation: how a fetch of their member passes: on time, and without a wait.
-        answered: the context of their responses.
-        manager, generation: the manager of their group, and its generation.
-        times, time_generation: the same for request time, by which no schedule admits them.
-    """
-
-    __slots__ = ("answered", "context", "generation", "group", "manager", "member", "reservation", "time_generation", "times")
-
-    def __init__(self, context: RequestContext, group: PacedGroup, member: Member, answered: int) -> None:
-        scope = context.client.scope
-        self.context = context
-        self.group = group
-        self.member = member
-        self.reservation = Reservation(member, True, 0)
-        self.answered = context.of_kind(answered)
-        self.manager = scope.fetch if context.kind == PACED_FETCH else scope.produce
-        self.generation = self.manager.generation
-        self.times = scope.request
-        self.time_generation = self.times.generation
-
-
-class PacedRequests(AdmittedRequests[PacedAdmission]):
+class PacedRequests(UsualRequests):
     """Those requests of one connection.
 
     Attributes:
         timed: admits them by a schedule of handler time as well; None: there is none.
     """
 
-    __slots__ = ("_fetches", "_produces", "timed")
+    __slots__ = ("timed",)
 
     timed: TimedRequests | None
-
-    def __init__(
-        self,
-        in_flight: InFlight,
-        throttle: ThrottleState,
-        admission: PacedAdmission,
-        pending: PendingRequests,
-        classifier: RequestClassifier,
-    ) -> None:
-        super().__init__(in_flight, throttle, admission, pending, classifier)
-        self._produces: Usual | None = None
-        self._fetches: Usual | None = None
 
     def resolve(self, context: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which requests are handled: another one where their group has a window, or no quota applies."""
@@ -94,69 +50,6 @@ class PacedRequests(AdmittedRequests[PacedAdmission]):
             return context
         self._admission.leave_line()
         return context.of_kind(_OF_WINDOW[context.kind])
-
-    def passes(self, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
-        """Charge a Produce, or reserve for a Fetch, that certainly passes now; return the context of its response. None: nothing was done.
-
-        That is the usual case: one process, and a group without a parent in which nothing waits. After a Produce, the schedule is at most
-        the burst ahead of the clock, so its response announces nothing.
-        """
-        usual, throttle = self._fetches if context.kind == PACED_FETCH else self._produces, self._throttle
-        if throttle.logging_in or throttle.session_ends_ms:
-            return None
-        if (
-            usual is None
-            or usual.context is not context
-            or usual.generation != usual.manager.generation
-            or usual.time_generation != usual.times.generation
-        ):
-            usual = self._look_up(context, now_ms)
-            if usual is None:
-                return None
-        if context.kind == PACED_FETCH:
-            return self._reserves(usual, now_ms)
-        group = usual.group
-        if not group.passes_at_once(usual.member, size, now_ms):
-            self._produces = None  # its member may be another one by now
-            return None
-        if self._classifier.meter is not None:
-            self._admission.is_on_time, self._admission.waited_ms = True, 0
-            self._note(context, group, size, now_ms)
-        if context.cell is None:
-            context.client.usage.own_produce_bytes += size
-        return usual.answered
-
-    def _reserves(self, usual: Usual, now_ms: int) -> RequestContext | None:
-        """Reserve for a Fetch that certainly passes now."""
-        admission, most = self._admission, usual.context.max_bytes
-        if most is None:
-            return None
-        reserved = most if most > admission.over_bytes else admission.over_bytes
-        if not usual.group.reserves_at_once(usual.member, most, reserved, now_ms):
-            self._fetches = None
-            return None
-        admission.fetches.enter(usual.group, reserved, most, usual.reservation)
-        return usual.answered
-
-    def _look_up(self, context: RequestContext, now_ms: int) -> Usual | None:
-        """Find and keep the group and the member of a request; None: its group is none of the usual kind."""
-        client, is_fetch = context.client, context.kind == PACED_FETCH
-        if not is_fetch and context.kind != PACED_PRODUCE:
-            return None
-        timed_by = client.request(now_ms)
-        group = client.fetch(now_ms) if is_fetch else client.produce(now_ms)
-        if type(group) is not PacedGroup or group.parent is not None or (timed_by is not None and timed_by.is_paced):
-            return None
-        if client.enforcement.mode is _OBSERVE or client.has_custom_callback:
-            return None
-        member = group.line.member(group.path_of(client.declared, self._classifier.member), now_ms * MS_NS)
-        if member.above is not group.line.root:
-            return None
-        if is_fetch:
-            usual = self._fetches = Usual(context, group, member, FETCH)
-        else:
-            usual = self._produces = Usual(context, group, member, PASS)
-        return usual
 
     def take(
         self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool

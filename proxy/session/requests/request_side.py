@@ -23,6 +23,7 @@ from proxy.session.request_context import (
     MUTATION,
     NO_ACK,
     PACED,
+    PACED_FETCH,
     PACED_NO_ACK,
     PRODUCE,
     RequestContext,
@@ -209,7 +210,8 @@ class RequestSide:
         client = head.client
         if head.kind >= FETCH:
             if head.kind >= PACED and self._paced is not None:
-                answered = self._paced.passes(head, size, now_ms)
+                paced = self._paced
+                answered = paced.passes(head, size, now_ms) if head.kind != PACED_FETCH else paced.reserves(head, now_ms)
                 if answered is None:
                     return self._follow(data, now_ms, now_ns)
                 self._in_flight.append((correlation_id, answered, size, now_ms, now_ns))

@@ -191,6 +191,17 @@ class AnswerVerdicts:
             if amount > checked:
                 self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
 
+    def note_usual(self, head: RequestContext, amount: int, now_ms: int) -> None:
+        """Meter a response to a Fetch that was charged at once, and the share of its member."""
+        group = head.client.fetch(now_ms)
+        assert isinstance(group, PacedGroup)
+        assert self.meter is not None
+        if not self.meter.passes(group, amount, now_ms):
+            self.meter.admitted(group, amount, 0, now_ms, self._number, head.index)
+        if group.line.root.total > 1.0:
+            client_ref = None if head.cell is None else head.cell.client_ref
+            self.meter.shares.passed(group, self._classifier.member, client_ref, amount, 0, now_ms)
+
     def judge_produced(self, head: RequestContext, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Return the throttle time to announce in the response to a Produce that a schedule has admitted, in ms: the longer of two."""
         return max(self.judge(head, 0, received_ms, time_ms, now_ms), announced_ms(head.client, now_ms))

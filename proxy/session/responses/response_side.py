@@ -226,11 +226,15 @@ class ResponseSide:
             if cell is None:
                 client.usage.own_produce_bytes += amount
         elif kind == FETCH:
-            amount, group = size - head.api.response_header_version, client.fetch(now_ms)
-            if group is None or group.record_within(amount, now_ms):
-                self._fetch_admission.answered(amount)
-            elif self._meter is not None or not self._fetch_admission.answered_at_once(group, amount, now_ms):
-                return self._follow(data, now_ms, now_ns)
+            amount, group, fetches = size - head.api.response_header_version, None, self._fetch_admission
+            if fetches.paced is not None and fetches.answered_at_once(client, amount, now_ms):
+                if self._meter is not None:
+                    verdicts.note_usual(head, amount, now_ms)
+            else:
+                group = client.fetch(now_ms)
+                if group is not None and not group.record_within(amount, now_ms):
+                    return self._follow(data, now_ms, now_ns)
+                fetches.answered(amount)
             if cell is None:
                 client.usage.own_fetch_bytes += amount
             else:

@@ -7,26 +7,14 @@ bytes. So a fetch waits here while the group's rate plus the expected bytes of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.member import Member
-
-
-class Reservation(NamedTuple):
-    """How the schedule of a paced group let a fetch pass.
-
-    Attributes:
-        is_on_time: whether it passed by the schedule; False: before its time.
-        waited_ms: how long it waited.
-    """
-
-    member: Member
-    is_on_time: bool
-    waited_ms: int
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.session.throttle.reservations import Reservation, UsualReservation
 
 
 class PacedFetches(Protocol):
@@ -34,11 +22,9 @@ class PacedFetches(Protocol):
 
     Attributes:
         answered_waited_ms: how long the fetch had waited whose response has arrived last.
-        over_bytes: size of that response, if it was more than requested; else 0.
     """
 
     answered_waited_ms: int
-    over_bytes: int
 
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes."""
@@ -67,6 +53,11 @@ class FetchAdmission:
     """The forwarded fetches of one connection, and the one that waits.
 
     Attributes:
+        under_way: the fetches in flight, the oldest first: their group, expected or reserved bytes, the most requested, and the reservation
+            of a paced group. A list, since an empty deque takes 700 bytes.
+        is_metered: whether decisions are metered: then a response whose request had waited is no usual one.
+        over_bytes: size of the last response to a fetch of a paced group, if that was more than requested, by its header or by a larger
+            first batch; else 0.
         paced: the admission of requests of paced groups, whose fetches in flight are kept here too; None: there were none.
         timed: the admission of requests by a schedule of handler time; None: there were none.
     """
@@ -79,18 +70,20 @@ class FetchAdmission:
         "_place",
         "_summed",
         "_summed_bytes",
-        "_under_way",
         "bytes_max",
+        "is_metered",
         "notify",
+        "over_bytes",
         "paced",
         "throttle_ms",
         "timed",
+        "under_way",
         "wait_until_ms",
     )
 
-    def __init__(self) -> None:
-        # expected or reserved bytes, the most requested, and the reservation of a paced group; a list, since an empty deque takes 700 bytes
-        self._under_way: list[tuple[EnforcedGroup | None, int, int, Reservation | None]] = []
+    def __init__(self, *, is_metered: bool = False) -> None:
+        self.is_metered = is_metered
+        self.under_way: list[tuple[EnforcedGroup | None, int, int, Reservation | None]] = []
         self._summed: EnforcedGroup | None = None  # the group for which `_summed_bytes` is computed
         self._summed_bytes = 0  # the most bytes beyond the expected ones that its forwarded fetches may return
         self._answer_bytes = UNKNOWN  # the size of this connection's last response
@@ -101,6 +94,7 @@ class FetchAdmission:
         self.bytes_max = 0  # the most bytes that it may return
         self.notify: Callable[[], None] = _ignore  # called when checking again is worth while before the deadline
         self.wait_until_ms = 0
+        self.over_bytes = 0
         self.paced: PacedFetches | None = None
         self.timed: TimedRequests | None = None
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
@@ -137,7 +131,7 @@ class FetchAdmission:
         expected_bytes = self._expected_bytes
         if group.certain_room(now_ms) < group.pending + max(self._more_bytes(group), 0) + expected_bytes:
             return False
-        self._under_way.append((group, expected_bytes, bytes_max, None))
+        self.under_way.append((group, expected_bytes, bytes_max, None))
         self._summed_bytes += bytes_max - expected_bytes
         group.pending += expected_bytes
         return True
@@ -145,7 +139,7 @@ class FetchAdmission:
     def _more_bytes(self, group: EnforcedGroup) -> int:
         """Return how many bytes beyond the expected ones those in flight may return."""
         if self._summed is not group:
-            under_way = self._under_way
+            under_way = self.under_way
             self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max, _ in under_way if other is group)
             self._summed = group
         return self._summed_bytes
@@ -158,7 +152,7 @@ class FetchAdmission:
         expected_bytes = self._expected_bytes
         if group.certain_room(now_ms) < group.pending + expected_bytes:
             return False
-        self._under_way.append((group, expected_bytes, bytes_max, None))
+        self.under_way.append((group, expected_bytes, bytes_max, None))
         self._summed = None
         group.pending += expected_bytes
         return True
@@ -223,7 +217,7 @@ class FetchAdmission:
 
     def enter(self, group: EnforcedGroup | None, expected_bytes: int, bytes_max: int, reservation: Reservation | None = None) -> None:
         """Add a fetch in flight; a paced group has reserved the expected bytes."""
-        self._under_way.append((group, expected_bytes, bytes_max, reservation))
+        self.under_way.append((group, expected_bytes, bytes_max, reservation))
         self._summed = None
 
     def answered(self, size_bytes: int, charged: EnforcedGroup | None = None) -> int:
@@ -240,9 +234,9 @@ class FetchAdmission:
         self._summed = None
         if self.paced is not None:
             self.paced.answered_waited_ms = 0
-        if not self._under_way:
+        if not self.under_way:
             return 0
-        group, expected_bytes, self._answer_bytes_max, reservation = self._under_way.pop(0)
+        group, expected_bytes, self._answer_bytes_max, reservation = self.under_way.pop(0)
         if group is None:
             return 0
         group.pending -= expected_bytes
@@ -256,32 +250,72 @@ class FetchAdmission:
             group.fetch_queue.notify_first()
         return 0
 
-    def answered_at_once(self, group: EnforcedGroup, size_bytes: int, now_ms: int) -> bool:
-        """Do what `answered` does, and charge the response, in the usual case of a paced group. False: nothing was done."""
-        under_way, paced = self._under_way, self.paced
-        if type(group) is not PacedGroup or paced is None or not under_way:
+    def answered_at_once(self, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
+        """Do what `answered` does, and charge the response, in the usual case of a paced group. False: nothing was done.
+
+        Args:
+            client: whose group of fetched bytes is charged.
+            size_bytes: bytes of the response.
+            now_ms: monotonic milliseconds.
+        """
+        under_way = self.under_way
+        if not under_way:
             return False
-        charged, reserved, most, reservation = under_way[0]
-        if charged is not group or reservation is None or size_bytes > most or group.parent is not None:
+        _, _, most, reservation = under_way[0]
+        if reservation is None or size_bytes > most:
             return False
-        if not group.answers_at_once(reservation.member, reserved, size_bytes, now_ms):
+        if (
+            type(reservation) is UsualReservation
+            and reservation.group.usual_ms == now_ms
+            and reservation.generation == reservation.manager.generation
+        ):
+            group = reservation.group
+            if size_bytes != reservation.size_bytes:
+                reservation.learn(size_bytes)
+            schedule, total = group.schedule, group.usual_total
+            virtual_ns = schedule.virtual_ns
+            schedule.virtual_ns = (virtual_ns if virtual_ns > group.usual_ns else group.usual_ns) + reservation.cost_ns
+            reservation.member.virtual_ns -= reservation.back_ns if total <= 1.0 else int(reservation.back_ns * total)
+            group._pending -= reservation.reserved
+            group.open_fetches -= 1
+            group._unchecked_ns = 0  # what is in flight fits into the burst, so it was checked
+            if group._start_ms <= now_ms < group._end_ms:
+                group._value += reservation.amount
+                group._last_ms = now_ms
+            else:
+                group._add(reservation.amount, now_ms)
+        elif not self._answers_at_once(client.fetch(now_ms), size_bytes, now_ms):
             return False
         del under_way[0]
-        self._answer_bytes, self._answer_bytes_max, self._summed = size_bytes, most, None
-        paced.answered_waited_ms, paced.over_bytes = reservation.waited_ms, 0
+        self._answer_bytes, self._answer_bytes_max = size_bytes, most
+        self.over_bytes = 0
         return True
+
+    def _answers_at_once(self, group: EnforcedGroup | None, size_bytes: int, now_ms: int) -> bool:
+        """Charge the response to the first fetch in flight in one step, if it counts for `group`."""
+        charged, reserved, _, reservation = self.under_way[0]
+        if type(group) is not PacedGroup or charged is not group or group.parent is not None or reservation is None:
+            return False
+        if self.is_metered and (reservation.waited_ms or not reservation.is_on_time):
+            return False
+        if type(reservation) is UsualReservation:
+            reservation.learn(size_bytes)
+        return group.answers_at_once(reservation.member, reserved, size_bytes, now_ms)
 
     def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
         """Groups got another pacing: what is in flight counts for the groups that continue them, and what waits is checked again."""
-        for at, (group, expected_bytes, bytes_max, reservation) in enumerate(self._under_way):
+        for at, (group, expected_bytes, bytes_max, reservation) in enumerate(self.under_way):
             new = None if group is None else replaced.get(group)
             if group is None or new is None:
                 continue
             group.pending -= expected_bytes
             new.pending += expected_bytes
-            if reservation is not None and isinstance(new, PacedGroup):
+            if not isinstance(new, PacedGroup):
+                reservation = None
+            elif reservation is not None:
                 new.open_fetches += 1
-            self._under_way[at] = (new, expected_bytes, bytes_max, reservation if isinstance(new, PacedGroup) else None)
+                reservation = Reservation(reservation.member, reservation.is_on_time, reservation.waited_ms)
+            self.under_way[at] = (new, expected_bytes, bytes_max, reservation)
         self._summed = None
         self.leave_queue()
         if self.timed is not None:
@@ -311,8 +345,8 @@ class FetchAdmission:
             self.paced.end()
         if self.timed is not None:
             self.timed.abandon()
-        while self._under_way:
-            group, expected_bytes, _, _ = self._under_way.pop(0)
+        while self.under_way:
+            group, expected_bytes, _, _ = self.under_way.pop(0)
             if group is not None:
                 group.pending -= expected_bytes
                 if isinstance(group, PacedGroup):

@@ -9,7 +9,8 @@ from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.reservations import Reservation
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, ms_after
 
@@ -24,7 +25,6 @@ class PacedAdmission:
         is_on_time: whether the last admitted request passes by the schedule; False: by an age step, before its time.
         waited_ms: how long it waited.
         wait_until_ms: when to check a waiting request again.
-        over_bytes: size of the last response to a fetch, if that was more than requested; else 0.
 
     Args:
         fetches: keeps the fetches in flight, of all groups.
@@ -40,7 +40,6 @@ class PacedAdmission:
         "answered_waited_ms",
         "fetches",
         "is_on_time",
-        "over_bytes",
         "wait_until_ms",
         "waited_ms",
     )
@@ -53,7 +52,6 @@ class PacedAdmission:
         self._member: Member | None = None  # what the last request was charged to
         self._among_produces: Connection | None = None  # this connection in the line of its group of produced bytes ...
         self._among_fetches: Connection | None = None  # ... and of fetched bytes
-        self.over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
         self.wait_until_ms = 0
         self.waited_ms = 0
@@ -146,7 +144,7 @@ class PacedAdmission:
     def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
         most = min(group.share_bytes(now_ms), requested)
-        return most, max(most, self.over_bytes)
+        return most, max(most, self.fetches.over_bytes)
 
     def produced(self, group: PacedGroup, size: int, now_ms: int) -> None:
         """Charge a Produce that passes now."""
@@ -175,7 +173,7 @@ class PacedAdmission:
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes: what it did not use is free again."""
         self.answered_waited_ms = reservation.waited_ms
-        self.over_bytes = size_bytes if size_bytes > most else 0
+        self.fetches.over_bytes = size_bytes if size_bytes > most else 0
         group.open_fetches -= 1
         if size_bytes < reserved:
             group.take_back(reservation.member, reserved, size_bytes)

@@ -9,13 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.request_head import read_request_head
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import Meter
 from proxy.session.request_context import RequestContext
 from proxy.session.requests.paced_requests import PacedRequests
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from tests.proxy.session.paced.test_paced_produce import noted_calls
 from tests.support.frames.kafka_frames import fetch, split
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, fetched_of
@@ -170,68 +171,113 @@ def test_decisions_are_metered_as_checked_and_unchecked(paced: ProxyFixture) -> 
 
 STEPS = st.lists(
     st.tuples(
-        st.integers(0, 2),
-        st.sampled_from([100, 300, 2_000]),
+        st.integers(0, 6),
+        st.sampled_from([100, 100, 300, 400, 2_000]),
         st.sampled_from([90, 100, 300, 2_500]),
-        st.sampled_from([2, 2, 20, 0, 60, 700]),
+        st.sampled_from([0, 0, 0, 1, 2, 20, 60, 700]),
     ),
     min_size=1,
     max_size=30,
 )
-"""Connection, bytes that a fetch requests, bytes of its response, and pause after it in ms."""
+"""Connection, or 6 for a change of the bound, bytes that a fetch requests, bytes of its response, and pause after it in ms.
+
+The response to a connection comes so many steps later as its number.
+"""
+
+AT_ONCE = (0, 100, 90, 0)
+IN_ONE_MILLISECOND = (
+    [AT_ONCE] * 20,
+    [(4, 100, 90, 0), (5, 100, 90, 0), *[AT_ONCE] * 20],
+    [AT_ONCE, AT_ONCE, (6, 2_000, 0, 0), (1, 300, 90, 0), AT_ONCE],
+    [(1, 100, 90, 0), (2, 100, 90, 0), (3, 100, 90, 0), (0, 3_000, 90, 0)],
+    [(1, 100, 90, 0), (0, 4_000, 90, 0)],
+    [(3, 100, 2_500, 0), AT_ONCE, AT_ONCE, (1, 100, 90, 0), AT_ONCE, AT_ONCE],
+)
+"""What ends the usual case: the burst of the group or of a member, another bound, more open fetches than before, a request for more than a
+share, and a response that is larger than what was requested."""
+
+
+def after_first_requests(steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return the steps after a request like the first one of each connection, and a pause: another one takes the general path."""
+    first = {at: (at, requested, 90, 20) for at, requested, _, _ in reversed(steps) if at < 6}
+    return [*first.values(), *first.values(), (6, 2_000, 0, 0), (6, 0, 0, 700), *steps]
 
 
 def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> None:
     """Fetches that pass at once, and their responses, leave group, members and client as the general path leaves them."""
-    passes, answers = PacedRequests.passes, FetchAdmission.answered_at_once
-    taken: list[object] = []
+    reserves, answers = PacedRequests.reserves, FetchAdmission.answered_at_once
+    taken: list[str] = []
 
-    def noted_pass(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
-        found = passes(requests, context, size, now_ms)
+    def noted_pass(requests: PacedRequests, context: RequestContext, now_ms: int) -> RequestContext | None:
+        found = reserves(requests, context, now_ms)
         taken.extend(["request"] if found else [])
         return found
 
-    def noted_answer(admission: FetchAdmission, group: EnforcedGroup, size_bytes: int, now_ms: int) -> bool:
-        found = answers(admission, group, size_bytes, now_ms)
+    def noted_answer(admission: FetchAdmission, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
+        found = answers(admission, client, size_bytes, now_ms)
         taken.extend(["answer"] if found else [])
         return found
 
-    @settings(max_examples=20, deadline=None)
-    @given(steps=STEPS)
-    @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3)
-    def compare(steps: list[tuple[int, int, int, int]]) -> None:
-        with mock.patch.object(PacedRequests, "passes", noted_pass), mock.patch.object(FetchAdmission, "answered_at_once", noted_answer):
-            short = played(steps)
+    @settings(max_examples=40, deadline=None)
+    @given(steps=STEPS, bound=st.sampled_from([BOUND, 100_000.0, 3e8 / 7]))
+    @example(steps=[(0, 100, 90, 2), (0, 100, 100, 2)] * 3, bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[0]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[1]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[2]), bound=BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[3]), bound=10 * BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[4]), bound=10 * BOUND)
+    @example(steps=after_first_requests(IN_ONE_MILLISECOND[5]), bound=BOUND)
+    def compare(steps: list[tuple[int, int, int, int]], bound: float) -> None:
         with (
-            mock.patch.object(PacedRequests, "passes", return_value=None),
+            mock.patch.object(PacedRequests, "reserves", noted_pass),
+            mock.patch.object(FetchAdmission, "answered_at_once", noted_answer),
+            noted_calls(taken, "reserves_at_once"),
+            noted_calls(taken, "answers_at_once"),
+        ):
+            short = played(steps, bound)
+        with (
+            mock.patch.object(PacedRequests, "reserves", return_value=None),
             mock.patch.object(FetchAdmission, "answered_at_once", return_value=False),
         ):
-            general = played(steps)
+            general = played(steps, bound)
         assert general == short
 
     compare()
-    assert set(taken) == {"request", "answer"}
+    assert taken.count("request") > taken.count("reserves_at_once") > 0, "some are reserved where they pass"
+    assert taken.count("answer") > taken.count("answers_at_once") > 0, "some are charged where they arrive"
 
 
-def played(steps: list[tuple[int, int, int, int]]) -> list[object]:
+def played(steps: list[tuple[int, int, int, int]], bound: float) -> list[object]:
     """Return what reached the broker and when, and the state of the group and its members."""
     passed: list[tuple[int, bytes]] = []
-    with ProxyFixture(fetch=BOUND, factories=PacedGroups(1_000)) as proxy:
+    waiting: list[tuple[int, Peer, bytes]] = []
+    steps = [(0, 100, 90, 0), *steps]
+    with ProxyFixture(fetch=bound, factories=PacedGroups(1_000)) as proxy:
 
-        def forward(peer: Peer) -> Callable[[bytes | memoryview], None]:
+        def forward(peer: Peer, steps_later: int) -> Callable[[bytes | memoryview], None]:
             def forwarded(data: bytes | memoryview) -> None:
                 for frame in split(bytes(data)):
                     passed.append((proxy.now_ms, frame))
                     (number,) = struct.unpack_from(">i", frame, 8)
-                    proxy.loop.call_later(0.001, peer.broker.arrive, fetched_of(steps[number][2], number))
+                    response = fetched_of(steps[number][2], number)
+                    if steps_later:
+                        waiting.append((number + steps_later, peer, response))
+                    else:
+                        proxy.loop.call_soon(peer.broker.arrive, response)
 
             return forwarded
 
-        peers = [proxy.connect(host=f"10.0.0.{1 + at // 2}") for at in range(3)]
-        for peer in peers:
-            peer.broker.write = peer.connection.client.write_peer = forward(peer)  # type: ignore[method-assign]
+        peers = [proxy.connect(host=f"10.0.0.{max(1, at - 2)}") for at in range(6)]
+        for at, peer in enumerate(peers):
+            peer.broker.write = peer.connection.client.write_peer = forward(peer, at)  # type: ignore[method-assign]
         for number, (at, requested, _, pause_ms) in enumerate(steps):
-            peers[at].client.arrive(ask(number, max_bytes=requested))
+            if at == len(peers):
+                proxy.change_bounds(bound * (1.5 if requested < 1_000 else 0.4))
+            else:
+                peers[at].client.arrive(ask(number, max_bytes=requested))
+            for response in [one for one in waiting if one[0] <= number]:
+                waiting.remove(response)
+                response[1].broker.arrive(response[2])
             proxy.wait(pause_ms)
         group = group_of(proxy)
         members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]

@@ -1,6 +1,7 @@
 """Produce under paced enforcement: admitted by the schedule of its group before it is forwarded. The bound is 1,000 bytes per second."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from itertools import pairwise
 from unittest import mock
@@ -225,11 +226,13 @@ def test_any_span_passes_no_more_than_bound_and_burst(loads: list[list[int]], bu
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.one_of(st.sampled_from([80, 200]), st.integers(80, 900)), st.sampled_from([2, 2, 20, 0, 60, 700])),
+    st.tuples(
+        st.integers(0, 6), st.one_of(st.sampled_from([80, 200]), st.integers(80, 900)), st.sampled_from([0, 0, 0, 1, 2, 20, 60, 700])
+    ),
     min_size=1,
     max_size=30,
 )
-"""Connection, size of a request, and pause after it in ms."""
+"""Connection, or 6 for a change of the bound, size of a request, and pause after it in ms."""
 
 
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.OBSERVE])
@@ -237,43 +240,65 @@ def test_the_short_path_charges_what_the_general_path_charges(mode: Mode) -> Non
     """Requests that pass at once are charged to group and members, recorded and forwarded as by the general path."""
     passes = PacedRequests.passes
     found: list[RequestContext | None] = []
+    called: list[str] = []
 
     def noted(requests: PacedRequests, context: RequestContext, size: int, now_ms: int) -> RequestContext | None:
         found.append(passes(requests, context, size, now_ms))
         return found[-1]
 
-    @settings(max_examples=20, deadline=None)
-    @given(steps=STEPS)
-    @example(steps=[(0, 200, 2), (0, 80, 20)] * 3)
-    def compare(steps: list[tuple[int, int, int]]) -> None:
-        with mock.patch.object(PacedRequests, "passes", noted):
-            short = _played(steps, mode)
+    @settings(max_examples=40, deadline=None)
+    @given(steps=STEPS, bound=st.sampled_from([BOUND, 100_000.0, 3e8 / 7]))
+    @example(steps=[(0, 200, 2), (0, 80, 20)] * 3, bound=BOUND)
+    @example(steps=[(0, 80, 0)] * 20, bound=BOUND)
+    @example(steps=[(5, 80, 0), *[(0, 80, 0)] * 20], bound=BOUND)
+    @example(steps=[*[(0, 80, 0)] * 3, (6, 80, 0), (0, 80, 0), (6, 900, 0), *[(0, 80, 0)] * 4], bound=BOUND)
+    def compare(steps: list[tuple[int, int, int]], bound: float) -> None:
+        with mock.patch.object(PacedRequests, "passes", noted), noted_calls(called, "passes_at_once"):
+            short = _played(steps, mode, bound)
         with mock.patch.object(PacedRequests, "passes", return_value=None):
-            general = _played(steps, mode)
+            general = _played(steps, mode, bound)
         assert general == short
 
     compare()
     assert any(found) is (mode is Mode.DELAY)
+    assert sum(one is not None for one in found) > len(called) or mode is Mode.OBSERVE, "some are charged where they pass"
 
 
-def _played(steps: list[tuple[int, int, int]], mode: Mode) -> list[object]:
+@contextmanager
+def noted_calls(called: list[str], name: str) -> Iterator[None]:
+    """Add the name of a method of `PacedGroup` to a list at each call of it that did something."""
+    method = getattr(PacedGroup, name)
+
+    def noted(*arguments: object) -> bool:
+        done: bool = method(*arguments)
+        called.extend([name] if done else [])
+        return done
+
+    with mock.patch.object(PacedGroup, name, noted):
+        yield
+
+
+def _played(steps: list[tuple[int, int, int]], mode: Mode, bound: float) -> list[object]:
     """Return what reached the broker and when, and the state of the group and its members."""
     passed: list[tuple[int, int]] = []
-    with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000), mode=mode) as proxy:
+    with ProxyFixture(produce=bound, factories=PacedGroups(1_000), mode=mode) as proxy:
 
-        def forward(peer: Peer) -> Callable[[bytes | memoryview], None]:
+        def forward(peer: Peer, delay_s: float) -> Callable[[bytes | memoryview], None]:
             def forwarded(data: bytes | memoryview) -> None:
                 for number in request_ids(bytes(data)):
                     passed.append((proxy.now_ms, number))
-                    proxy.loop.call_later(0.001, peer.broker.arrive, answer(number))
+                    proxy.loop.call_later(delay_s, peer.broker.arrive, answer(number))
 
             return forwarded
 
-        peers = [proxy.connect(host=f"10.0.0.{1 + at // 2}") for at in range(3)]
-        for peer in peers:
-            peer.broker.write = peer.connection.client.write_peer = forward(peer)  # type: ignore[method-assign]
-        for number, (at, size, pause_ms) in enumerate(steps):
-            peers[at].client.arrive(produce_of(size, number))
+        peers = [proxy.connect(host=f"10.0.0.{1 + at // 3}") for at in range(6)]
+        for at, peer in enumerate(peers):
+            peer.broker.write = peer.connection.client.write_peer = forward(peer, bool(at) / 1_000)  # type: ignore[method-assign]
+        for number, (at, size, pause_ms) in enumerate([(0, 80, 0), *steps]):
+            if at == len(peers):
+                proxy.change_bounds(bound * (1.5 if size < 500 else 0.4))
+            else:
+                peers[at].client.arrive(produce_of(size, number))
             proxy.wait(pause_ms)
         group = group_of(proxy)
         members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]
