@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import floor
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from metering_format.event_kinds import REMOTE
 from metering_format.fleet_notes import ASSUMED_NOW
@@ -23,6 +23,9 @@ from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup, Verdict
 from quota.sensor import NEVER_MS
+
+UNITS_MAX: Final = 2.0**53
+"""A higher bound counts as this one where its product with a time has to be a number."""
 
 
 class InFleet(Shared):
@@ -156,6 +159,9 @@ class InFleet(Shared):
         if not is_new:  # one process, too, decides about a request without one that nobody has sent
             used = max(0.0, used - amount)
         asked = None if fetches is None else assumption.forwarded.note(fetches, lag_ms, waits=any(sharing.waiting_counts()))
+        if fetches is None:
+            weight = min(self.bound, UNITS_MAX) * lag_ms / 1_000.0
+            factor = assumption.lately.factor(factor, before, sharing.fleet, weight, lag_ms, now_ms)
         assumption.factor = factor if asked is None else asked
         assumed = used * assumption.factor
         if fetches is not None and asked is not None:
