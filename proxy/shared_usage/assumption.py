@@ -29,6 +29,9 @@ tolerance of 2 s, within which a unit has to be recorded where it was used."""
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
 
+SILENCE_MS: Final = 5_000
+"""Time without usage here after which what the others used for each unit says nothing about the next wave; for fetches it is a window."""
+
 LATELY_MS: Final = 1_000
 """Length of the time that tells whether the others still use a group as in the last seconds. Many clients can move within a second."""
 

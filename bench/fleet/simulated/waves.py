@@ -16,8 +16,8 @@ HEARD_S: Final = 2
 """Time in which members hear of each other."""
 LOAD_S: Final = 3
 """Time of the load before the silence."""
-SILENCE_S: Final = 30
-"""Throttled requests of the load pass in it; then nothing is used for longer than all samples of a group cover."""
+SILENCES_S: Final = (13, 30)
+"""Throttled produce requests of the load pass in the first seconds. After the longer one all usage has left the window."""
 WAVE_S: Final = 10
 TAKES_MS: Final = 5
 """The broker's average time for a fetch."""
@@ -30,12 +30,14 @@ class Case(NamedTuple):
         kind: produce or fetch.
         members: 1: one process.
         lag_ms: D.
+        silence_s: one of `SILENCES_S`.
         seed: of the random numbers.
     """
 
     kind: str
     members: int
     lag_ms: int
+    silence_s: int
     seed: int
 
 
@@ -48,7 +50,7 @@ def _produced(case: Case) -> float:
     load = produce.loads(case.members)["even"]
     simulation = produce.Simulation(case.members, case.lag_ms, load, cut=False, seed=case.seed)
     silent_s = HEARD_S + LOAD_S
-    begin_s = silent_s + SILENCE_S
+    begin_s = silent_s + case.silence_s
     simulation.connect_all(HEARD_S)
     simulation.leave_all(silent_s)
     simulation.connect_all(begin_s)
@@ -62,7 +64,7 @@ def _fetched(case: Case) -> float:
         simulation.connect_all()
         simulation.load.run(LOAD_S)
         simulation.leave_all()
-        simulation.wait(SILENCE_S * 1_000)
+        simulation.wait(case.silence_s * 1_000)
         before = simulation.load.passed_bytes
         simulation.connect_all()
         simulation.load.run(WAVE_S)
@@ -75,13 +77,15 @@ KINDS: Final[dict[str, Callable[[Case], float]]] = {"produce": _produced, "fetch
 def lines_of_waves(kind: str, members: Sequence[int], lags_ms: Sequence[int], runs: int) -> list[str]:
     """Simulate first waves; return the table in Markdown. Figures are means of so many runs."""
     fleets = [(1, lags_ms[0]), *((size, lag_ms) for size in members for lag_ms in lags_ms)]
-    cases = [Case(kind, *fleet, seed) for fleet in fleets for seed in range(1, runs + 1)]
+    head = f"| {kind}, first {WAVE_S} s after a silence | members | D | passed / bound | over one process | |"
+    lines = [head, "|---|--:|--:|--:|--:|---|"]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn")) as pool:
-        waves = list(pool.map(first_wave, cases))
-    one, *found = (fmean(waves[at : at + runs]) for at in range(0, len(waves), runs))
-    head = f"| {kind}, first {WAVE_S} s after a silence | D | passed / bound | over one process | |"
-    lines = [head, "|---|--:|--:|--:|---|", f"| one process | | {one:.3f} | | |"]
-    for (size, lag_ms), wave in zip(fleets[1:], found, strict=True):
-        goal = "ok" if wave / one <= WORST_GOAL else "miss"
-        lines.append(f"| {size} members | {lag_ms} ms | {wave:.3f} | {wave / one:.3f} | {goal} |")
+        for silence_s in SILENCES_S:
+            cases = [Case(kind, *fleet, silence_s, seed) for fleet in fleets for seed in range(1, runs + 1)]
+            waves = list(pool.map(first_wave, cases))
+            one, *found = (fmean(waves[at : at + runs]) for at in range(0, len(waves), runs))
+            lines.append(f"| of {silence_s} s | 1 | | {one:.3f} | | |")
+            for (size, lag_ms), wave in zip(fleets[1:], found, strict=True):
+                goal = "ok" if wave / one <= WORST_GOAL else "miss"
+                lines.append(f"| of {silence_s} s | {size} | {lag_ms} ms | {wave:.3f} | {wave / one:.3f} | {goal} |")
     return lines

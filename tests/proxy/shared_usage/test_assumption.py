@@ -169,6 +169,29 @@ def test_members_whose_clients_have_left_are_hardly_assumed() -> None:
     assert max(assumed[900:]) < 0.25 * used
 
 
+def test_the_first_wave_after_a_short_silence_is_that_of_one_window() -> None:
+    """Of two members one used nearly all before a silence of some seconds: in the next wave both together pass one window, not two."""
+    one, other = some = [FleetMember(name, 1, BOUND, START_MS) for name in ("edge-1", "edge-2")]
+    for member in some:
+        member.lag_ms = 250
+    for at_ms in range(START_MS, START_MS + 1_000, 50):
+        one.workers[0].record(5.0, at_ms)
+        other.workers[0].record(0.1, at_ms)
+        exchange(some, at_ms)
+    begin_ms = START_MS + 1_000 + 7_000
+    for at_ms in (begin_ms - 2, begin_ms - 1):  # they have heard each other all the time
+        exchange(some, at_ms)
+    passed, throttled = 0.0, set[str]()
+    for at_ms in range(begin_ms, begin_ms + 200):  # within D, so neither knows what the other uses
+        for member in some:
+            if member.name not in throttled:
+                passed += 100.0
+                if member.workers[0].record(100.0, at_ms) > 0:
+                    throttled.add(member.name)
+    assert throttled == {"edge-1", "edge-2"}
+    assert passed <= 1.1 * 10 * BOUND
+
+
 @given(
     sizes=st.lists(st.integers(1, 1_000), min_size=1, max_size=20),
     factor=st.integers(1, 8),
