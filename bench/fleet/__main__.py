@@ -1,7 +1,7 @@
 """One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
 
-python -m bench.fleet [--client raw java librdkafka] [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch]
-python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250] [--kind produce fetch]     on virtual time, with a bus of this lag
+python -m bench.fleet [--client raw java librdkafka] [--runs 3] [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind fetch]
+python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250] [--kind produce fetch] [--runs 3]     on virtual time
 python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
 python -m bench.fleet --faults [--rounds 3] [--fault "rolling restart"]...     a fleet of three with faults
 python -m bench.fleet --cuts [--members 2,4] [--loads even skewed moving] [--way relay]...     the bus is cut for 30 s
@@ -29,8 +29,9 @@ from bench.fleet.faults import FAULTS, faults
 from bench.fleet.faults import lines_of as lines_of_faults
 from bench.fleet.hub_cost import hub_cost
 from bench.fleet.real import KINDS, Fleets
-from bench.fleet.simulated import lines_of_produce
-from bench.fleet.simulated_fetches import BURST_S, lines_of_fetches
+from bench.fleet.simulated.fetches import BURST_S, lines_of_fetches
+from bench.fleet.simulated.produce import lines_of_produce
+from bench.fleet.simulated.waves import lines_of_waves
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.options import numbers
@@ -38,6 +39,8 @@ from tests.support.kafka.jars import KRAFT
 
 CPU_GOAL = 1.015
 HUB_GOAL = 0.05
+STUDY_BYTES = 320
+"""Bytes a second for each member and group at its bound, as the study of the design expected: 20 entries of 16 bytes."""
 HUB_MEMBERS = 12
 """The goal is for this number of members; the cost with more is printed."""
 
@@ -58,11 +61,15 @@ def main() -> int:
         cells: list[Cell] = []
         for client, kind, load in product(options.client, options.kind, options.loads):
             print(f"{client}, {kind}, {load}", flush=True)
-            cells += asyncio.run(fleets.run(client, kind, load, options.seconds))
-            print("\n".join(lines_of(cells)[-len(options.members) - 1 :]), flush=True)
+            runs = [asyncio.run(fleets.run(client, kind, load, options.seconds, run)) for run in range(options.runs)]
+            some = [cell for run in runs for cell in run]
+            print("\n".join(lines_of(some)), flush=True)
+            cells += some
     report = Report("fleet")
     report.data["cells"] = [cell.figures() for cell in cells]
-    return _publish(report, options, f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *lines_of(cells))
+    return _publish(
+        report, options, f"- Apache Kafka {KRAFT}, medians of {options.runs} runs of {options.seconds:g} s", "", *lines_of(cells)
+    )
 
 
 def _publish(report: Report, options: argparse.Namespace, *lines: str) -> int:
@@ -76,12 +83,15 @@ def _publish(report: Report, options: argparse.Namespace, *lines: str) -> int:
 
 def _simulated(options: argparse.Namespace) -> int:
     seconds, missed = int(options.seconds) + 60, 0
-    about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms"
     if "produce" in options.kind:
-        missed |= _publish(Report("fleet-simulated"), options, about, "", *lines_of_produce(options.members, options.lags, seconds))
+        about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms; means of {options.runs} runs"
+        lines = lines_of_produce(options.members, options.lags, seconds, options.runs)
+        lines += ["", *lines_of_waves("produce", options.members, options.lags, options.runs)]
+        missed |= _publish(Report("fleet-simulated"), options, about, "", *lines)
     if "fetch" in options.kind:
         about = f"- virtual time, {seconds} s, of which the first {BURST_S} s do not count; publish interval 50 ms"
         lines = lines_of_fetches(options.members, options.lags, options.broker_ms, options.late_ms, seconds)
+        lines += ["", *lines_of_waves("fetch", options.members, options.lags, options.runs)]
         missed |= _publish(Report("fleet-simulated-fetches"), options, about, "", *lines)
     return missed
 
@@ -107,7 +117,10 @@ def _cost(options: argparse.Namespace) -> int:
         cost = hub_cost(members, groups, at_bound=at_bound)
         goal = "" if members > HUB_MEMBERS else "ok" if cost.core <= HUB_GOAL else "miss"
         what = f"hub, {members} members, {groups:,} groups {'at their bound' if at_bound else 'far below their bound'}"
-        lines.append(f"| {what} | {cost.core:.1%} of a core, {cost.bytes_per_second / 1e6:.2f} MB/s | {HUB_GOAL:.0%} | {goal} |")
+        figure = f"{cost.core:.1%} of a core, {cost.bytes_per_second / 1e6:.2f} MB/s"
+        if at_bound:
+            figure += f" (study: {members * groups * STUDY_BYTES / 1e6:.1f})"
+        lines.append(f"| {what} | {figure} | {HUB_GOAL:.0%} | {goal} |")
     return _publish(Report("fleet-cost"), options, "", *lines)
 
 
@@ -127,6 +140,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cuts", action="store_true", help="cuts of the bus")
     parser.add_argument("--way", action="append", choices=WAYS, help="with --cuts: only this way; may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="with --faults: how often each fault happens")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each row; of the simulated fetches only the first waves")
     parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
     parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")
     parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")

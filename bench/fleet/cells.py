@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any, Final
 
 from bench.fleet.loads import jains_index
@@ -70,24 +71,46 @@ class Cell:
         return {name: getattr(self, name) for name in names} | {"bytes_per_second": by_second}
 
 
+class Medians:
+    """The medians of the runs of one load on one fleet: the highest 10 s of a single run are those of one wave.
+
+    Attributes:
+        cell: the first run.
+        worst_of: the lowest and the highest `worst` of the runs.
+    """
+
+    def __init__(self, runs: Sequence[Cell]) -> None:
+        self.cell = runs[0]
+        self.long_run, self.worst, self.fairness = (
+            median(getattr(run, name) for run in runs) for name in ("long_run", "worst", "fairness")
+        )
+        self.worst_of = min(run.worst for run in runs), max(run.worst for run in runs)
+        self.lag_ms = max((run.lag_ms for run in runs if run.lag_ms is not None), default=None)
+
+
+def _place(cell: Cell) -> tuple[str, str, str, int]:
+    return cell.client, cell.kind, cell.load, cell.members
+
+
 def lines_of(cells: Sequence[Cell]) -> list[str]:
-    """Return all cells in Markdown, each fleet beside the process without one."""
+    """Return the medians of the runs of all cells in Markdown, each fleet beside the process without one."""
     lines = [
         "| load | members | rate / bound | over one process | worst 10 s | over one process | Jain's index | lag of the bus | |",
         "|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
-    alone = {(cell.client, cell.kind, cell.load): cell for cell in cells if cell.members == 1}
-    for cell in cells:
-        one = alone[cell.client, cell.kind, cell.load]
-        figures = f"| {cell.client}, {cell.kind}, {cell.load} | {cell.members} | {cell.long_run:.3f} "
-        if cell is one:
-            lines.append(f"{figures}| | {cell.worst:.3f} | | | | |")
+    rows = [Medians([cell for cell in cells if _place(cell) == place]) for place in dict.fromkeys(map(_place, cells))]
+    alone = {_place(row.cell)[:-1]: row for row in rows if row.cell.members == 1}
+    for row in rows:
+        client, kind, load, members = _place(row.cell)
+        one = alone[client, kind, load]
+        figures = f"| {client}, {kind}, {load} | {members} | {row.long_run:.3f} "
+        worst_of = "{:.3f} ({:.3f} to {:.3f})".format(row.worst, *row.worst_of)
+        if row is one:
+            lines.append(f"{figures}| | {worst_of} | | | | |")
             continue
-        long_run, worst = cell.long_run / one.long_run, cell.worst / one.worst
-        is_fair = cell.load != "even" or cell.fairness >= FAIRNESS_GOAL
+        long_run, worst = row.long_run / one.long_run, row.worst / one.worst
+        is_fair = load != "even" or row.fairness >= FAIRNESS_GOAL
         is_met = abs(long_run - 1) <= LONG_RUN_GOAL and worst <= WORST_GOAL and is_fair
-        lag = "" if cell.lag_ms is None else f"{cell.lag_ms:.0f} ms"
-        lines.append(
-            f"{figures}| {long_run:.3f} | {cell.worst:.3f} | {worst:.3f} | {cell.fairness:.3f} | {lag} | {'ok' if is_met else 'miss'} |"
-        )
+        lag = "" if row.lag_ms is None else f"{row.lag_ms:.0f} ms"
+        lines.append(f"{figures}| {long_run:.3f} | {worst_of} | {worst:.3f} | {row.fairness:.3f} | {lag} | {'ok' if is_met else 'miss'} |")
     return lines

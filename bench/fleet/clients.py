@@ -19,6 +19,8 @@ from tests.support.kafka.tool_calls import CONSUMER_PERFORMANCE, ProducerLoad, s
 CONNECTIONS: Final = 16
 LOADS: Final = ("even", "skewed", "moving")
 MOVE_S: Final = 10.0
+SPREAD_S: Final = 10.0
+"""Raw clients begin within this time. If all began at once, the waves of one process would be the same in each run."""
 RECORD_BYTES: Final = 1_000
 QUEUE_BYTES: Final = 400_000
 """What a producer of a library keeps: some seconds of its part of the bound."""
@@ -76,15 +78,17 @@ async def raw_clients(load: Load) -> AsyncIterator[None]:
             await stack.enter_async_context(_running(_move_raw(load.kind, places)))
         else:
             for place, count in zip(places, load.counts, strict=True):
-                await stack.enter_async_context(saturating(load.kind, place, count))
+                await stack.enter_async_context(saturating(load.kind, place, count, within_s=SPREAD_S))
         yield
 
 
 async def _move_raw(kind: str, places: Sequence[Place]) -> None:
+    within_s = SPREAD_S
     while True:
         for place in places:
-            async with saturating(kind, place, CONNECTIONS):
+            async with saturating(kind, place, CONNECTIONS, within_s=within_s):
                 await asyncio.sleep(MOVE_S)
+            within_s = 0.0
 
 
 @asynccontextmanager

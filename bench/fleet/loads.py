@@ -1,8 +1,10 @@
-"""How clients spread over the members of a fleet, and how evenly the members pass their bytes."""
+"""How clients spread over the members of a fleet, how much passes, and how evenly the members pass it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import pi, sin
+from operator import mul
 
 
 def connections_of(load: str, members: int, connections: int, *, moves: int = 0) -> list[int]:
@@ -22,3 +24,12 @@ def connections_of(load: str, members: int, connections: int, *, moves: int = 0)
 def jains_index(shares: Sequence[float]) -> float:
     """Return Jain's index: 1 if all shares are equal, 1 / n if one of n has everything."""
     return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+
+def long_run(parts: Sequence[float]) -> float:
+    """Return the mean of equal parts of time, of which those at both ends have little weight (Hann's window).
+
+    Bytes pass in waves, so with equal weights the mean depends on whether a wave is just inside.
+    """
+    weights = [sin(pi * (at + 0.5) / len(parts)) ** 2 for at in range(len(parts))]
+    return sum(map(mul, parts, weights)) / sum(weights)

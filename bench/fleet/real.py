@@ -57,12 +57,12 @@ class Fleets:
     def __exit__(self, *_error: object) -> None:
         self._stack.close()
 
-    async def run(self, client: str, kind: str, load: str, seconds: float) -> list[Cell]:
-        """Run one load at all fleets at the same time."""
-        return await asyncio.gather(*(self._run(fleet, client, kind, load, seconds) for fleet in self._fleets))
+    async def run(self, client: str, kind: str, load: str, seconds: float, run: int = 0) -> list[Cell]:
+        """Run one load at all fleets at the same time; `run` is its number, since each run has client-ids of its own."""
+        return await asyncio.gather(*(self._run(fleet, client, kind, load, seconds, run) for fleet in self._fleets))
 
-    async def _run(self, fleet: Fleet, client: str, kind: str, load: str, seconds: float) -> Cell:
-        client_id = f"{client}-{kind}-{load}-{fleet.size}"
+    async def _run(self, fleet: Fleet, client: str, kind: str, load: str, seconds: float, run: int) -> Cell:
+        client_id = f"{client}-{kind}-{load}-{fleet.size}-{run}"
         samples = Samples(fleet, kind, client_id)
         async with CLIENTS[client](Load(kind, load, fleet, client_id, _topic(kind), self._node_id, self._bytes[kind])):
             await samples.take(seconds, START_S_MAX)

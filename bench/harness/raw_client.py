@@ -4,6 +4,7 @@ They ignore throttle_time_ms unless configured otherwise, as librdkafka and aiok
 """
 
 import asyncio
+import random
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -61,11 +62,11 @@ async def saturate(kind: str, place: Place, connections: int, seconds: float) ->
 
 
 @asynccontextmanager
-async def saturating(kind: str, place: Place, connections: int) -> AsyncIterator[Passed]:
-    """Run `connections` producers or fetchers of one client-id inside the block."""
+async def saturating(kind: str, place: Place, connections: int, *, within_s: float = 0.0) -> AsyncIterator[Passed]:
+    """Run `connections` producers or fetchers of one client-id inside the block. They begin at random times within `within_s`."""
     passed = Passed()
     one: Callable[[Place, Passed], Coroutine[Any, Any, None]] = {"produce": _producer, "fetch": _fetcher}[kind]
-    tasks = [asyncio.create_task(_again(one, place, passed)) for _ in range(connections)]
+    tasks = [asyncio.create_task(_again(one, place, passed, random.uniform(0.0, within_s))) for _ in range(connections)]
     try:
         yield passed
     finally:
@@ -77,7 +78,8 @@ async def saturating(kind: str, place: Place, connections: int) -> AsyncIterator
             raise outcome
 
 
-async def _again(one: Callable[[Place, Passed], Coroutine[Any, Any, None]], place: Place, passed: Passed) -> None:
+async def _again(one: Callable[[Place, Passed], Coroutine[Any, Any, None]], place: Place, passed: Passed, pause_s: float) -> None:
+    await asyncio.sleep(pause_s)
     while True:
         try:
             await one(place, passed)

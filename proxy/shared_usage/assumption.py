@@ -2,8 +2,9 @@
 
 Usage of other members becomes known after the lag D of the bus. While this member used u in the last D, the others are assumed to have
 used c x u, where the factor c is what they used in the last seconds for each unit of this member. c is at most the number of other
-members that use the group. In the first 2 D after a silence of the group here (for fetches the time of `known_within_ms`), nothing is
-known about the others: each of them is assumed to use as much as this member, and such an assumption delays for at most D.
+members that use the group, and less when they have stopped (`LatelyKnown`). In the first 2 D after a silence of the group here (for fetches
+the time of `known_within_ms`), nothing is known about the others: each of them is assumed to use as much as this member, and such an
+assumption delays for at most D.
 
 Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`). As soon as a window has room, a whole
 window of them can pass within D. So what matters is the lag at that moment, and D is an average. While fetches wait, the others are
@@ -27,6 +28,12 @@ EARLIER_MS_MAX: Final = 1_000
 tolerance of 2 s, within which a unit has to be recorded where it was used."""
 NEW_LAGS: Final = 2
 """Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
+
+SILENCE_MS: Final = 5_000
+"""Time without usage here after which what the others used for each unit says nothing about the next wave; for fetches it is a window."""
+
+LATELY_MS: Final = 1_000
+"""Length of the time that tells whether the others still use a group as in the last seconds. Many clients can move within a second."""
 
 FORWARDED_MS: Final = 500
 """Time in which fetches that were forwarded are assumed of the others as long as they are not known; at least `NEW_LAGS` lags."""
@@ -117,6 +124,45 @@ class OwnRecent:
         return now_ms - self._first_ms < within_ms
 
 
+class LatelyKnown:
+    """What this member used in the last second, as far as what the others used meanwhile is known."""
+
+    __slots__ = ("_notes",)
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[int, float, float]] = []  # time, own usage and known usage of the others until then
+
+    def factor(self, factor: float, own: float, elsewhere: float, weight: float, lag_ms: int, now_ms: int) -> float:
+        """Return `factor`, or less if the others have used less lately: (V + factor x weight) / (U + weight).
+
+        U is what this member used in a second that ended 2 D ago, and V what has become known of the others since that second plus D
+        began. So V contains at least what they used in that second.
+
+        Args:
+            factor: what the others used in the last seconds for each unit of this member.
+            own: all usage of this member in the group.
+            elsewhere: all known usage of the others.
+            weight: units of this member for which `factor` stays as important as what is known lately.
+            lag_ms: D.
+            now_ms: monotonic ms.
+        """
+        notes = self._notes
+        if notes and now_ms - notes[-1][0] > LATELY_MS:
+            notes.clear()
+        if not notes or now_ms - notes[-1][0] >= LATELY_MS // PARTS:
+            notes.append((now_ms, own, elsewhere))
+        end_ms = now_ms - NEW_LAGS * lag_ms
+        del notes[: self._at(end_ms - LATELY_MS)]
+        begin_ms, used, _ = notes[0]
+        used = notes[self._at(end_ms)][1] - used
+        known = elsewhere - notes[self._at(begin_ms + lag_ms)][2]
+        return min(factor, (max(0.0, known) + factor * weight) / (max(0.0, used) + weight)) if weight > 0.0 else factor
+
+    def _at(self, time_ms: int) -> int:
+        """Return the index of the last note until then, or of the first one."""
+        return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
+
+
 class Fetches(NamedTuple):
     """The fetches of a group at a time, at this member and, as far as known, elsewhere.
 
@@ -200,21 +246,23 @@ class Assumption:
 
     Attributes:
         recent: own usage in the last D.
+        lately: what became known lately, if this is no group of fetches.
         forwarded: what fetches used, if this is a group of fetches.
         factor, units: the factor c, and the assumed units, of the last decision.
         reserved: units that a prediction reserves for others already, so that it does not assume them as well.
         metered: assumed units, as in totals, and their time in ms, whose end is not metered yet; (0, 0): there are none.
     """
 
-    __slots__ = ("factor", "forwarded", "metered", "recent", "reserved", "units")
+    __slots__ = ("factor", "forwarded", "lately", "metered", "recent", "reserved", "units")
 
     def __init__(self) -> None:
         self.recent = OwnRecent()
+        self.lately = LatelyKnown()
         self.forwarded = Forwarded()
         self.factor = self.units = self.reserved = 0.0
         self.metered = (0, 0)
 
     def continue_from(self, other: Assumption) -> None:
         """Take on the state of another group, all of whose assumptions are metered."""
-        self.recent, self.forwarded = other.recent, other.forwarded
+        self.recent, self.lately, self.forwarded = other.recent, other.lately, other.forwarded
         self.factor, self.units = other.factor, other.units

@@ -12,17 +12,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import floor
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from metering_format.event_kinds import REMOTE
 from metering_format.fleet_notes import ASSUMED_NOW
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, Fetches, FleetUsage, is_shared_scope, known_within_ms
+from proxy.shared_usage.assumption import (
+    LAG_MS_MAX,
+    NEW_LAGS,
+    SILENCE_MS,
+    Assumption,
+    Fetches,
+    FleetUsage,
+    is_shared_scope,
+    known_within_ms,
+)
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup, Verdict
 from quota.sensor import NEVER_MS
+
+UNITS_MAX: Final = 2.0**53
+"""A higher bound counts as this one where its product with a time has to be a number."""
 
 
 class InFleet(Shared):
@@ -150,12 +162,16 @@ class InFleet(Shared):
             amount = max(0.0, amount - assumption.reserved)  # of older fetches elsewhere
         if sharing.waiting:
             assumption.recent.goes_on(self._span_ms, now_ms)
-        used = assumption.recent.used(before, amount, lag_ms, self._span_ms, now_ms)
+        silence_ms = min(SILENCE_MS, self._span_ms) if sharing.rows.assumes_at_record else self._span_ms
+        used = assumption.recent.used(before, amount, lag_ms, silence_ms, now_ms)
         fetches = self._fetches(before, now_ms)
         is_new = assumption.recent.is_new(NEW_LAGS * lag_ms if fetches is None else known_within_ms(lag_ms), now_ms)
         if not is_new:  # one process, too, decides about a request without one that nobody has sent
             used = max(0.0, used - amount)
         asked = None if fetches is None else assumption.forwarded.note(fetches, lag_ms, waits=any(sharing.waiting_counts()))
+        if fetches is None:
+            weight = min(self.bound, UNITS_MAX) * lag_ms / 1_000.0
+            factor = assumption.lately.factor(factor, before, sharing.fleet, weight, lag_ms, now_ms)
         assumption.factor = factor if asked is None else asked
         assumed = used * assumption.factor
         if fetches is not None and asked is not None:

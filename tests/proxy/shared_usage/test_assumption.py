@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shared_usage.assumption import FORWARDED_MS, NEW_LAGS, Fetches, Forwarded, OwnRecent, known_within_ms
+from proxy.shared_usage.assumption import FORWARDED_MS, LATELY_MS, NEW_LAGS, Fetches, Forwarded, LatelyKnown, OwnRecent, known_within_ms
 from proxy.shared_usage.fleet_groups import InFleet
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import FleetMember, exchange
@@ -113,6 +113,83 @@ def test_older_fetches_elsewhere_leave_the_assumption_of_a_new_use() -> None:
     one.workers[0].record_unchecked(5_500.0, START_MS + 10)
     throttles_ms = [one.workers[0].group.fetch_throttle_ms(100.0, ahead_bytes, START_MS + 20) for ahead_bytes in (0.0, 500.0, 5_000.0)]
     assert min(throttles_ms) > 0
+
+
+def lately(
+    elsewhere_per_ms: float, *, until_ms: int, factor: float = 3.0, late_ms: int = LAG_MS, silent_ms: range = range(0)
+) -> list[float]:
+    """Return the factor at each 10 ms while this member uses 1 unit a ms, but none in `silent_ms`; what others use is known late."""
+    known, own, found = LatelyKnown(), 0.0, []
+    for now_ms in range(0, until_ms, 10):
+        elsewhere = elsewhere_per_ms * max(0, now_ms - late_ms)
+        if now_ms not in silent_ms:
+            found.append(known.factor(factor, own, elsewhere, float(LAG_MS), LAG_MS, now_ms))
+            own += 10.0
+    return found
+
+
+def test_others_that_have_stopped_are_hardly_assumed() -> None:
+    """When clients have moved here, the others use nothing: nobody knows for 2 D, and then less is assumed with each unit used here."""
+    found = lately(0.0, until_ms=2_000)
+    assert set(found[: NEW_LAGS * LAG_MS // 10]) == {3.0}
+    assert sorted(found[: LATELY_MS // 10], reverse=True) == found[: LATELY_MS // 10]
+    assert found[LATELY_MS // 2 // 10] < 0.5
+    assert found[-1] == pytest.approx(3.0 * LAG_MS / (LATELY_MS + LAG_MS), rel=0.2)
+
+
+@pytest.mark.parametrize("late_ms", [LAG_MS // 2, LAG_MS, NEW_LAGS * LAG_MS])
+def test_others_that_go_on_are_assumed_as_before(late_ms: int) -> None:
+    """While the others use as much as in the last seconds, or more, the factor stays, also if messages are late."""
+    for rate in (3.0, 5.0):
+        assert set(lately(rate, until_ms=3_000, late_ms=late_ms)) == {3.0}
+
+
+def test_a_silence_here_says_nothing_about_the_others() -> None:
+    """After a second without decisions the factor is the given one again for 2 D."""
+    begin_ms = 2_000 + LATELY_MS
+    found = lately(0.0, until_ms=begin_ms + 1_000, silent_ms=range(2_000, begin_ms))
+    assert set(found[200 : 200 + NEW_LAGS * LAG_MS // 10]) == {3.0}
+    assert found[-1] < 0.5
+
+
+def test_members_whose_clients_have_left_are_hardly_assumed() -> None:
+    """All clients move to another member: a second later it assumes much less than it uses in D, though the first used more lately."""
+    one, other = some = [FleetMember(name, 1, BOUND, START_MS) for name in ("edge-1", "edge-2")]
+    assumed = []
+    for at_ms in range(START_MS, START_MS + 10_000, 10):
+        for member in some:
+            member.lag_ms = LAG_MS
+        user = one if at_ms < START_MS + 8_000 else other
+        user.workers[0].record(10.0 if user is one else 20.0, at_ms)
+        exchange(some, at_ms)
+        usage = user.workers[0].group.fleet_usage
+        assumed.append(0.0 if usage is None else usage.assumed)
+    used = 20.0 * LAG_MS / 10
+    assert max(assumed[800:820]) >= 0.8 * used
+    assert max(assumed[900:]) < 0.25 * used
+
+
+def test_the_first_wave_after_a_short_silence_is_that_of_one_window() -> None:
+    """Of two members one used nearly all before a silence of some seconds: in the next wave both together pass one window, not two."""
+    one, other = some = [FleetMember(name, 1, BOUND, START_MS) for name in ("edge-1", "edge-2")]
+    for member in some:
+        member.lag_ms = 250
+    for at_ms in range(START_MS, START_MS + 1_000, 50):
+        one.workers[0].record(5.0, at_ms)
+        other.workers[0].record(0.1, at_ms)
+        exchange(some, at_ms)
+    begin_ms = START_MS + 1_000 + 7_000
+    for at_ms in (begin_ms - 2, begin_ms - 1):  # they have heard each other all the time
+        exchange(some, at_ms)
+    passed, throttled = 0.0, set[str]()
+    for at_ms in range(begin_ms, begin_ms + 200):  # within D, so neither knows what the other uses
+        for member in some:
+            if member.name not in throttled:
+                passed += 100.0
+                if member.workers[0].record(100.0, at_ms) > 0:
+                    throttled.add(member.name)
+    assert throttled == {"edge-1", "edge-2"}
+    assert passed <= 1.1 * 10 * BOUND
 
 
 @given(

@@ -10,14 +10,13 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import cycle, pairwise, product
-from math import pi, sin
-from operator import mul
 from random import Random
 from typing import Final, NamedTuple
 
 from bench.fleet.cells import LONG_RUN_GOAL, WORST_GOAL
-from bench.fleet.loads import connections_of, jains_index
+from bench.fleet.loads import connections_of, jains_index, long_run
 from proxy.enforcement.mode import Mode
 from tests.support.fleet.fleet_proxies import WAIT_MS, FleetProxies
 from tests.support.memory.fetch_load import Fetcher, FetchLoad, worst_bytes
@@ -104,6 +103,13 @@ class Broker:
 
 def simulated_fetches(case: Case, seed: int = 1) -> Figures:
     """Return the figures of one simulation."""
+    with simulation_of(case, seed) as simulation:
+        return simulation.run()
+
+
+@contextmanager
+def simulation_of(case: Case, seed: int) -> Iterator[Simulation]:
+    """Yield a simulation whose members have heard of each other."""
     random = Random(seed)
     broker = Broker(case, random)
     proxies: WorkerProxies | FleetProxies
@@ -113,57 +119,61 @@ def simulated_fetches(case: Case, seed: int = 1) -> Figures:
         proxies = FleetProxies(case.members, bus=broker.bus, random=random, fetch=float(BOUND), mode=Mode.MUTE)
     broker.now_ms = lambda: proxies.now_ms
     with proxies:
-        return _Simulation(proxies, case, broker).run()
+        proxies.wait(HEARD_MS)
+        yield Simulation(proxies, case, broker)
 
 
-class _Simulation:
-    """The consumers of one simulation, and what passed at each member."""
+class Simulation:
+    """The consumers of one simulation, and what passed at each member.
+
+    Attributes:
+        load: runs the consumers, and counts what passes.
+    """
 
     def __init__(self, proxies: WorkerProxies | FleetProxies, case: Case, broker: Broker) -> None:
         self._proxies, self._case = proxies, case
-        self._load = FetchLoad(proxies, 0, ASKS_BYTES, step_ms=STEP_MS, broker=broker.fetch)
+        self._placements = _placements(case)
+        self.load = FetchLoad(proxies, 0, ASKS_BYTES, step_ms=STEP_MS, broker=broker.fetch)
         self._connected: list[tuple[int, Fetcher]] = []
 
     def run(self) -> Figures:
         """Run the load; return the figures."""
-        self._proxies.wait(HEARD_MS)
-        passed, begun, placements = [0], [0] * self._case.members, _placements(self._case)
+        passed, begun = [0], [0] * self._case.members
         for second in range(self._case.seconds):
             if second == 0 or (self._case.load == "moving" and second % MOVE_S == 0):
-                self._move(next(placements))
+                self.leave_all()
+                self.connect_all()
             for _ in range(PARTS):
-                self._load.run(1 / PARTS)
-                passed.append(self._load.passed_bytes)
+                self.load.run(1 / PARTS)
+                passed.append(self.load.passed_bytes)
             if second == BURST_S:
                 begun = self._by_member()
         worst = worst_bytes(passed[::PARTS], WORST_S, BURST_S) / WORST_S / BOUND
         shares = [later - first for later, first in zip(self._by_member(), begun, strict=True)]
-        waits = self._load.waits_ms
-        return Figures(_long_run(passed), worst, jains_index(shares), sum(wait > 0 for wait in waits) / len(waits))
+        waits = self.load.waits_ms
+        parts = [later - before for before, later in pairwise(passed[BURST_S * PARTS :])]
+        return Figures(long_run(parts) * PARTS / BOUND, worst, jains_index(shares), sum(wait > 0 for wait in waits) / len(waits))
 
-    def _move(self, placement: Placement) -> None:
-        """Let all clients leave, and others connect to each member at once."""
-        for fetcher in list(self._load.fetchers):
-            self._load.close(fetcher)
-        for number, (count, pause_ms) in enumerate(placement):
+    def wait(self, time_ms: int) -> None:
+        """Let time pass without a load."""
+        self._proxies.wait(time_ms)
+
+    def leave_all(self) -> None:
+        """Let all clients leave."""
+        for fetcher in list(self.load.fetchers):
+            self.load.close(fetcher)
+
+    def connect_all(self) -> None:
+        """Let clients connect to each member at once; those of a load that moves to the next one."""
+        for number, (count, pause_ms) in enumerate(next(self._placements)):
             for _ in range(count):
                 peer = self._proxies.connect(number) if isinstance(self._proxies, FleetProxies) else self._proxies.connect()
-                self._load.add([peer], pause_ms)
-                self._connected.append((number % self._case.members, self._load.fetchers[-1]))
+                self.load.add([peer], pause_ms)
+                self._connected.append((number % self._case.members, self.load.fetchers[-1]))
 
     def _by_member(self) -> list[int]:
         """Return the bytes that have passed at each member."""
         return [sum(fetcher.passed_bytes for at, fetcher in self._connected if at == number) for number in range(self._case.members)]
-
-
-def _long_run(passed: Sequence[int]) -> float:
-    """Return the rate over the bound, of what has passed after each tenth of a second.
-
-    Bytes pass in waves. Times at both ends have little weight (Hann's window), so it does not matter whether a wave is just inside.
-    """
-    parts = [later - before for before, later in pairwise(passed[BURST_S * PARTS :])]
-    weights = [sin(pi * (at + 0.5) / len(parts)) ** 2 for at in range(len(parts))]
-    return sum(map(mul, parts, weights)) * PARTS / sum(weights) / BOUND
 
 
 Placement = Sequence[tuple[int, int]]

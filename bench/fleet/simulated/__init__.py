@@ -1,0 +1,1 @@
+"""Fleets on virtual time."""
