@@ -58,11 +58,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("command", "option", "url"),
     [
         *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "file:///tmp/v")),
-        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if command != "stream"),
+        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if command not in ("stream", "rollup")),
     ],
 )
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """A URL of no object store, or of none that Hadoop knows with `stream`, is refused in one line with the option and the remedy and exit
+    """A URL of no object store, or of none that Hadoop knows with `stream` and `rollup`, is refused in one line with the option and the remedy and exit
     code 2, before anything is read, started or written.
     """
     before = sorted(folder.rglob("*"))
