@@ -62,8 +62,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """A URL of no object store, or of none that Hadoop knows with `stream` and `rollup`, is refused in one line with the option and the remedy and exit
-    code 2, before anything is read, started or written.
+    """A URL of no object store, or of none that Hadoop knows with `stream` and `rollup`, is refused in one line with the option, the
+    remedy and exit code 2, before anything is read, started or written.
     """
     before = sorted(folder.rglob("*"))
     done = typed(command, option, url)
