@@ -3,21 +3,14 @@
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
+from pipeline.commands.execution.inputs import opener, source_option
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.storage.paths import AnyPath
 
 
 @click.command()
-@click.option(
-    "--in",
-    "source",
-    type=INPUT_OF_ENGINE,
-    required=True,
-    metavar="DIR",
-    help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.",
-)
+@source_option
 @click.option(
     "--share",
     type=click.FloatRange(1, 100),

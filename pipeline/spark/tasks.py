@@ -11,13 +11,12 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.spark.hadoop_files import hadoop_path
-from pipeline.spark.placement import in_tasks, packed, unpacked
+from pipeline.spark.placement import packed, unpacked, work_in_tasks
 from pipeline.spark.remote import results_at
 from pipeline.storage.held import held_directory
 from pipeline.storage.paths import is_of_hadoop, share_with_jobs
 from pipeline.tasks import Job, R, W
 
-TASK: Final = "position int, work binary"
 RESULT: Final = "position int, result binary"
 
 
@@ -27,10 +26,9 @@ def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
         return []
     if is_of_hadoop(parts[0].directory):
         return _run_at_url(spark, job, parts)
-    tasks = [(position, packed(part)) for position, part in enumerate(parts)]
-    frame = in_tasks(spark.createDataFrame(tasks, TASK), len(tasks), "position")
-    done = {row["position"]: bytes(row["result"]) for row in frame.mapInArrow(_executor(job), RESULT).collect()}
-    return [msgspec.json.decode(done[position], type=job.result) for position in range(len(tasks))]
+    works = [packed((position, part)) for position, part in enumerate(parts)]
+    done = {row["position"]: bytes(row["result"]) for row in work_in_tasks(spark, works, _executor(job), RESULT).collect()}
+    return [msgspec.json.decode(done[position], type=job.result) for position in range(len(parts))]
 
 
 def _run_at_url(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
@@ -47,11 +45,11 @@ def _do_with_files(job: Job[W, R], url: str, work: bytes, files: Mapping[str, by
     return msgspec.json.encode(job.do(unpacked(work, job.work)))
 
 
-def _executor(job: Job[W, R]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def do_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            parts = (unpacked(work, job.work) for work in batch.column("work").to_pylist())
-            encoded = [msgspec.json.encode(job.do(part)) for part in parts]
-            yield pa.RecordBatch.from_arrays([batch.column("position"), pa.array(encoded, pa.binary())], names=["position", "result"])
+def _executor(job: Job[W, R]) -> Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]:
+    def do_all(works: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        for work in works:
+            position, part = unpacked(work, tuple[int, job.work])  # type: ignore[name-defined]
+            result = pa.array([msgspec.json.encode(job.do(part))], pa.binary())
+            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
 
-    return do_batches
+    return do_all

@@ -43,6 +43,15 @@ class InputPath(click.ParamType[Any]):
 INPUT: Final = InputPath()
 INPUT_OF_ENGINE: Final = InputPath(by_hadoop=True)
 """Of a command that either engine runs."""
+source_option: Final = click.option(
+    "--in",
+    "source",
+    type=INPUT_OF_ENGINE,
+    required=True,
+    metavar="DIR",
+    help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.",
+)
+"""The directory of such a command."""
 
 Given = tuple[str, AnyPath | str | None]
 """An option and its value. A text is a URL that Hadoop opens."""

@@ -84,14 +84,7 @@ def test_a_cluster_writes_tables_to_a_url(cluster: Cluster, tmp_path: Path) -> N
     source = two_hours(tmp_path / "run")
     assert CliRunner().invoke(meter, ["rollup", "--in", str(source), "--out", str(tmp_path / "expected")]).exit_code == 0
     typed = ["rollup", "--in", f"viewfs://house/metering/{source.name}", "--out", "viewfs://house/metering/tables"]
-    done = subprocess.run(
-        _submit(cluster, tmp_path, source, typed, FOR_SMALL_JOBS),
-        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=4 * SUBMIT_S,
-    )
+    done = _rolled_up(cluster, tmp_path, source, typed)
     assert done.returncode == 0, done.stdout[-2000:]
     rows = of_directory(tmp_path / "tables")
     assert rows == of_directory(tmp_path / "expected")
@@ -113,14 +106,7 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, cluster: Clus
     kept.rename(last)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     meter = ["rollup", "--in", str(source), "--out", str(out)]
-    done = subprocess.run(
-        _submit(cluster, tmp_path, source, meter, FOR_SMALL_JOBS),
-        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=4 * SUBMIT_S,
-    )
+    done = _rolled_up(cluster, tmp_path, source, meter)
     lines = (done.stdout + done.stderr).splitlines()  # `spark-submit` writes both outputs of the program that it starts to stdout
     said = [line for line in lines if line.startswith("sluice: ") and not line.endswith(" ...")]
     assert (done.returncode, len(said)) == (2, 1), done.stderr[-2000:]
@@ -129,6 +115,19 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, cluster: Clus
         said[0],
     )
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def _rolled_up(cluster: Cluster, folder: Path, source: Path, meter: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    """Submit a roll-up whose workers have the packages of the archive only."""
+    return subprocess.run(
+        _submit(cluster, folder, source, meter, FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=4 * SUBMIT_S,
+        check=False,
+    )
 
 
 def _submit(cluster: Cluster, folder: Path, directory: Path, meter: Sequence[str] = (), more: Mapping[str, str] | None = None) -> list[str]:
