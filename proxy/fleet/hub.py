@@ -344,6 +344,7 @@ class Hub:
             forged=counts.forged,
             replayed=counts.replayed,
             unreadable=counts.unreadable + counts.of_other_versions,
+            of_other_fleets=counts.of_other_fleets,
         )
 
 

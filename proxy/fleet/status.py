@@ -42,6 +42,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
         members: this member first, then the others by name.
         unreadable_versions: versions of messages that this program cannot read, of the last minute.
         forged, replayed, unreadable: number of messages that were not used.
+        of_other_fleets: number of messages of fleets with another name.
     """
 
     bus: str
@@ -56,3 +57,4 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     forged: int
     replayed: int
     unreadable: int
+    of_other_fleets: int = 0

@@ -23,6 +23,8 @@ def fleet_families(report: FleetReport | None) -> Iterator[Metric]:
     yield counter("kafka_sluice_fleet_cut_off_seconds_total", "Time in which none was exchanged.", status.cut_off_ms / 1_000)
     unused = {"forged": status.forged, "replayed": status.replayed, "unreadable": status.unreadable}
     yield counts("kafka_sluice_fleet_unused_messages_total", "Messages that were not used.", "reason", unused)
+    text = "Messages in the topic of fleets with another name."
+    yield counter("kafka_sluice_fleet_messages_of_other_fleets_total", text, status.of_other_fleets)
     yield counter("kafka_sluice_fleet_hub_starts_total", "Starts of the process that exchanges usage.", report.hub_starts)
     other = sum(not member.has_equal_limits for member in members)
     yield gauge("kafka_sluice_fleet_members_with_other_limits", "Members that do not share the same limits on connections.", other)

@@ -9,6 +9,7 @@ import pytest
 from proxy.base.clock import now_ms
 from proxy.fleet import hub as hub_module
 from proxy.fleet.hub import SILENT, Hub, Settings
+from proxy.fleet.keys import FleetKeys, fleet_keys
 from proxy.fleet.wire import About
 from tests.support.fleet import memory_bus
 from tests.support.fleet.fleet_members import KEYS, FleetMember, workers_of
@@ -23,8 +24,8 @@ LIMIT_MS = 300
 class Member(FleetMember):
     """A member with a running hub."""
 
-    def __init__(self, log: MemoryLog, name: str, quotas: int = 1) -> None:
-        super().__init__(name, 1, BOUND, now_ms())
+    def __init__(self, log: MemoryLog, name: str, quotas: int = 1, keys: FleetKeys = KEYS) -> None:
+        super().__init__(name, 1, BOUND, now_ms(), keys=keys)
         self.log = log
         self.quotas = quotas
         self.run()
@@ -33,7 +34,7 @@ class Member(FleetMember):
         """Start the hub."""
         self.segment.enter(workers_of(self.segment), now_ms())
         self.bus = MemoryBus(self.log, limit_ms=LIMIT_MS)
-        self.hub = Hub(self.bus, self.rows, KEYS, Settings(About(self.name, "1", "mute"), 10, 1 << 20), now_ms)
+        self.hub = Hub(self.bus, self.rows, self.keys, Settings(About(self.name, "1", "mute"), 10, 1 << 20), now_ms)
         self.hub.quotas = self.quotas
         self.task = asyncio.ensure_future(self.hub.run_forever())
 
@@ -83,6 +84,16 @@ async def test_members_meet_and_share(log: MemoryLog) -> None:
     assert not status.is_cut_off
     assert status.lag_ms is not None
     for member in (one, other, third):
+        await member.die()
+
+
+async def test_messages_of_another_fleet_in_the_topic_are_counted(log: MemoryLog) -> None:
+    """Fleets with other names may use one topic: a member reports how many messages of them it saw, and does not name their members."""
+    one, stranger = Member(log, "a"), Member(log, "x", keys=fleet_keys("other", b"s" * 32))
+    await until(lambda: one.hub.status().of_other_fleets > 0 and stranger.hub.status().of_other_fleets > 0)
+    assert (one.names(), stranger.names()) == (["a"], ["x"])
+    assert one.hub.status().forged == 0
+    for member in (one, stranger):
         await member.die()
 
 

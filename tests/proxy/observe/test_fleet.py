@@ -153,7 +153,7 @@ async def test_a_member_that_is_cut_off_stays_ready(tmp_path: Path) -> None:
 def test_metrics_of_a_fleet() -> None:
     """/metrics has the members that are heard, those with other quotas, lag, ages in seconds, and messages that were not used."""
     others = [member("edge-2", has_equal_quotas=False), member("edge-3"), member("gone", 9_000, has_equal_quotas=False)]
-    report = fleet_report(hub_starts=2, members=[OWN, *others], forged=3, replayed=4, unreadable=5)
+    report = fleet_report(hub_starts=2, members=[OWN, *others], forged=3, replayed=4, unreadable=5, of_other_fleets=6)
     assert shown(report) == {
         "members": 3,
         "members_with_other_quotas": 1,
@@ -164,6 +164,7 @@ def test_metrics_of_a_fleet() -> None:
         "unused_messages_total forged": 3,
         "unused_messages_total replayed": 4,
         "unused_messages_total unreadable": 5,
+        "messages_of_other_fleets_total": 6,
         "hub_starts_total": 2,
         "members_with_other_limits": 0,
     }
