@@ -16,7 +16,8 @@ from pipeline.validation.local import validate
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch
 from proxy.meter.buffer import DecisionBuffer, read_abandoned
-from proxy.metering.compaction.compact import HOUR_MS, compact
+from proxy.metering.compaction.compact import compact
+from proxy.metering.compaction.file_sets import HOUR_MS
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair

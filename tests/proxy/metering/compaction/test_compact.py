@@ -20,7 +20,8 @@ from pipeline.storage.paths import AnyPath, path_of
 from pipeline.validation.local import validate
 from proxy.metering.commands.compact import compact_command
 from proxy.metering.compaction import compact as compaction
-from proxy.metering.compaction.compact import HOUR_MS, CompactResult, compact
+from proxy.metering.compaction.compact import CompactResult, compact
+from proxy.metering.compaction.file_sets import HOUR_MS
 from proxy.metering.forget import forget_user
 from proxy.metering.marks import put_mark
 from proxy.metering.retention import Retention, apply_retention
