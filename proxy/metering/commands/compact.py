@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from proxy.metering.commands.failures import INCOMPLETE, check_directory, fail, line_of
-from sluice.local_path import LOCAL_PATH
+from sluice.object_store import ObjectStoreError, is_url
+
+if TYPE_CHECKING:
+    from proxy.metering.compaction.compact import CompactResult
 
 
 @click.command("compact")
-@click.argument("directory", type=LOCAL_PATH)
+@click.argument("directory")
 @click.option(
     "--decisions-max",
     type=click.IntRange(1),
@@ -20,19 +24,39 @@ from sluice.local_path import LOCAL_PATH
     show_default=True,
     help="Maximum number of decisions of a merged file set.",
 )
-def compact_command(directory: Path, decisions_max: int) -> None:
-    """Merge the small file sets of each hour that has ended. Decisions, usage and the chain of manifests stay as they are."""
-    from proxy.base.clock import wall_time_s
-    from proxy.metering.compaction.compact import compact
+def compact_command(directory: str, decisions_max: int) -> None:
+    """Merge the small file sets of each hour that has ended. Decisions, usage and the chain of manifests stay as they are.
 
-    check_directory(directory)
+    DIRECTORY is a path, or a URL such as s3://BUCKET/DIR.
+    """
+    from proxy.metering.upload.store_files import StoreError
+
     try:
-        done = compact(directory, int(wall_time_s() * 1_000), decisions_max)
+        done = _compact(directory, decisions_max)
     except OSError as error:
         fail(line_of(error))
+    except (StoreError, ObjectStoreError) as error:
+        fail(" ".join(str(error).split()))
     file_sets = f"{done.before:,} file set{'' if done.before == 1 else 's'}"
     click.echo(f"{file_sets} became {done.after:,}, and {done.bytes_before:,} bytes became {done.bytes_after:,}")
     for problem in done.problems:
         click.echo(f"sluice: {problem}", err=True)
     if done.problems:
         sys.exit(INCOMPLETE)
+
+
+def _compact(directory: str, decisions_max: int) -> CompactResult:
+    from proxy.base.clock import wall_time_s
+    from proxy.metering.compaction.compact import compact
+
+    now_ms = int(wall_time_s() * 1_000)
+    if not is_url(directory):
+        check_directory(Path(directory))
+        return compact(Path(directory), now_ms, decisions_max)
+    from proxy.metering.upload.compact import NoMeteringError, compact_at
+    from sluice.object_store import open_object_store
+
+    try:
+        return compact_at(open_object_store(directory), now_ms, decisions_max)
+    except NoMeteringError as error:
+        fail(str(error))

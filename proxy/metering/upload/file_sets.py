@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,15 +91,20 @@ class Upload:
         self._saved_ms = now_ms()
 
     def _upload(self, path: str) -> None:
-        """Upload one file set; nothing if retention has removed it."""
+        """Upload one file set; nothing if retention has removed it, or if the store has merged it with others."""
         found = self._contents(path)
         if found is None:
             return
         text, files = found
-        put_file_set(self._store, path, text, files)
-        self._remove_parts(path, text)
+        before = self._store.get(path)
+        if before is None or _file_sets(path, before) <= _file_sets(path, text):
+            put_file_set(self._store, path, text, files)
+            if before is not None:
+                self._store.delete(_files(before) - files.keys())
+            self._remove_parts(path, text)
+            self._on_uploaded(len(text) + sum(map(len, files.values())))
+        # else the store has merged it with file sets that this one would replace: `sluice meter forget URL` changes those
         self._state.manifests[path] = sha256_of(text)
-        self._on_uploaded(len(text) + sum(map(len, files.values())))
 
     def _remove_parts(self, path: str, text: bytes) -> None:
         """Remove the file sets that were merged to this one, which the store may have."""
@@ -158,6 +164,20 @@ def put_file_set(store: StoreFiles, path: str, text: bytes, files: Mapping[str, 
             done.result()
     store.put(path, text)
     store.delete(earlier for name in files for earlier in earlier_names(name))
+
+
+def _file_sets(path: str, text: bytes) -> set[str]:
+    """Return the names of the file sets that a manifest has, that of its path among them."""
+    with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
+        return {Path(path).stem, *(str(part["file_set"]) for part in msgspec.json.decode(text).get("merged", ()))}
+    return {Path(path).stem}
+
+
+def _files(text: bytes) -> set[str]:
+    """Return the files that a manifest in the store names; none if it is invalid."""
+    with contextlib.suppress(UnreadableError):
+        return set(_entries("", text))
+    return set()
 
 
 def _entries(path: str, text: bytes) -> dict[str, str]:

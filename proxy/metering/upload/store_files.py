@@ -56,17 +56,18 @@ class StoreFiles:
             except OSError as error:
                 raise self._refused(error) from error
 
-    def below(self, path: str) -> list[str]:
-        """Return the paths of all files below a directory, in order."""
+    def below(self, path: str) -> dict[str, int]:
+        """Return the sizes of all files below a directory, by their paths in order."""
         from pyarrow import fs
 
         try:
             found = self._store.files.get_file_info(fs.FileSelector(self._store.path(path), recursive=True))
         except FileNotFoundError:
-            return []
+            return {}
         except OSError as error:
             raise self._refused(error) from error
-        return sorted(info.path.removeprefix(self._store.root).lstrip("/") for info in found if info.is_file)
+        files = sorted((info.path, info.size) for info in found if info.is_file)
+        return {path.removeprefix(self._store.root).lstrip("/"): size for path, size in files}
 
     def _refused(self, error: OSError) -> StoreError:
         return StoreError(f"{self.name}: {first_line(error)}; {REMEDY}")
