@@ -7,7 +7,6 @@ last, or by the next call after an interruption.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from metering_format.manifest import pretty
 from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, is_inside
 from proxy.base.files import TEMPORARY, put, remove
 from proxy.metering.facts.names import Names
+from proxy.metering.file_names import left_files, next_name
 from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import check_readable
 from proxy.metering.locks import changing
@@ -148,16 +148,18 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
         temporary = path.with_name(TEMPORARY + path.name)
         temporary.write_bytes(pretty(manifest))
         put(path, temporary)
-    for entry in manifest["files"]:
-        if entry["table"] in NAMING:
-            remove(*_others(directory / entry["path"]))
+    _remove_left(directory, path, manifest)
     return changed
 
 
-def _others(place: Path) -> list[Path]:
-    """Return the versions of a file that no manifest names: earlier ones, and one of an interrupted call."""
-    file_set = _parted(place.name)[0]
-    return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == file_set]
+def _remove_left(directory: Path, path: Path, manifest: dict[str, Any]) -> None:
+    """Remove files with names that no manifest names: earlier ones, and those that an interrupted call or merge has left."""
+    parts = {str(part["file_set"]) for part in manifest.get("merged", ())}
+    file_sets = {path.stem, *(part for part in parts if not path.with_name(f"{part}.json").exists())}
+    for entry in manifest["files"]:
+        if entry["table"] in NAMING:
+            place = directory / entry["path"]
+            remove(*map(Path, left_files(map(str, place.parent.glob("*.parquet")), file_sets, {str(place)})))
 
 
 def _read(place: Path, name: str) -> pa.Table:
@@ -170,24 +172,6 @@ def _read(place: Path, name: str) -> pa.Table:
     if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _OPTIONAL_COLUMNS):
         raise ForgetError(f"{place}: is no {name} of metering; another program wrote it")
     return table
-
-
-def next_name(name: str) -> str:
-    """Return the next name: `X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
-    file_set, number = _parted(name)
-    return f"{file_set}.r{number + 1}.parquet"
-
-
-def earlier_names(name: str) -> list[str]:
-    """Return the names of the versions of a file before this one, which had the names that were removed; `name` may be a path."""
-    file_set, number = _parted(name)
-    return [f"{file_set}.r{earlier}.parquet" if earlier else f"{file_set}.parquet" for earlier in range(number)]
-
-
-def _parted(name: str) -> tuple[str, int]:
-    """Return the common name of a file's versions, and the number of this one."""
-    found = re.fullmatch(r"(.+?)(?:\.r(\d+))?\.parquet", name)
-    return (name, 0) if found is None else (found[1], int(found[2] or 0))
 
 
 def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int]:

@@ -20,8 +20,8 @@ from metering_format.places import MANIFESTS
 from proxy.base.files import TEMPORARY, put, put_bytes, remove
 from proxy.metering.compaction.file_sets import FileSet, file_sets_of, groups_of, merged_parts, read_file_set
 from proxy.metering.compaction.merge import merged_manifest, merged_table
+from proxy.metering.file_names import left_files, next_name
 from proxy.metering.files import hashed, write_parquet
-from proxy.metering.forget import next_name
 from proxy.metering.layout import check_readable
 from proxy.metering.locks import changing
 
@@ -61,7 +61,8 @@ def compact(directory: Path, now_ms: int, decisions_max: int = DECISIONS_MAX) ->
         found = list(file_sets_of(directory))
         left = merged_parts(found)
         _remove(directory, left)
-    found = [one for one in found if one not in left]
+        found = [one for one in found if one not in left]
+        _remove_left_files(directory, found)
     done.before, done.bytes_before = len(found), sum(one.bytes for one in found)
     done.after, done.bytes_after = done.before, done.bytes_before
     for group in groups_of(directory, found, now_ms, decisions_max):
@@ -81,6 +82,16 @@ def compact(directory: Path, now_ms: int, decisions_max: int = DECISIONS_MAX) ->
 def _remove(directory: Path, found: Sequence[FileSet]) -> None:
     for one in found:
         remove(one.path, *(directory / entry.path for entry in one.manifest.files))
+
+
+def _remove_left_files(directory: Path, found: Sequence[FileSet]) -> None:
+    """Remove files of the parts of merged file sets: an interrupted call has removed their manifests."""
+    for one in found:
+        if one.manifest.merged:
+            named = {str(directory / entry.path) for entry in one.manifest.files}
+            places = {Path(name).parent for name in named}
+            files = (str(path) for place in places for path in place.glob("*.parquet"))
+            remove(*map(Path, left_files(files, one.file_sets, named)))
 
 
 def _merge(directory: Path, group: Sequence[FileSet]) -> int:

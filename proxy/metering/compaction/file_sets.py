@@ -34,6 +34,11 @@ class FileSet:
         return sum(entry.bytes for entry in self.manifest.files)
 
     @property
+    def file_sets(self) -> set[str]:
+        """The names of the file sets that it has: its own, and those of its parts."""
+        return {self.manifest.file_set, *self.manifest.parts}
+
+    @property
     def decisions(self) -> int:
         return self.manifest.last_seq - self.manifest.first_seq + 1
 

@@ -1,13 +1,12 @@
 """Merges the file sets of each hour that has ended in an object store: in a copy of those of one hour, which is then uploaded.
 
-Only hours with several file sets are read, so a call costs what is new since the last one. As on a disk, the files of a merged file set are
-written first, then its manifest replaces that of its first part, and the parts are removed last.
+Only hours with several file sets, or several files of a table, are read, so a call costs what is new since the last one. As on a disk, the
+files of a merged file set are written first, then its manifest replaces that of its first part, and the parts are removed last.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
@@ -19,6 +18,7 @@ from metering_format.manifest import manifest_text
 from metering_format.places import MANIFESTS
 from proxy.metering.compaction.compact import DECISIONS_MAX, CompactResult, DamagedError, write_merged
 from proxy.metering.compaction.file_sets import FileSet, file_sets_of, groups_of, merged_parts
+from proxy.metering.file_names import left_files, merged_name
 from proxy.metering.upload.file_sets import put_file_set
 from proxy.metering.upload.store_files import StoreFiles
 
@@ -55,7 +55,7 @@ def compact_at(at: ObjectStore, now_ms: int, decisions_max: int = DECISIONS_MAX)
     done = CompactResult()
     for paths in hours.values():
         manifests = [path for path in paths if path.startswith(f"{MANIFESTS}/") and path.endswith(".json")]
-        if len(manifests) > 1:
+        if len(manifests) > 1 or (manifests and len(paths) > len({path.partition("/")[0] for path in paths})):
             with tempfile.TemporaryDirectory(prefix="sluice-compact-") as folder:
                 _Hour(store, Path(folder), set(paths), done).compact(manifests, now_ms, decisions_max)
         elif manifests:
@@ -86,10 +86,7 @@ class _Hour:
         """Merge those that can be merged."""
         self._get(manifests)
         found = list(file_sets_of(self._copy))
-        left = merged_parts(found)
-        if left:
-            self._finish(found, left)
-        found = [one for one in found if one not in left]
+        found = self._without_parts(found)
         _count(self._done, len(found), sum(one.bytes for one in found))
         for group in groups_of(self._copy, found, now_ms, decisions_max):
             if all(self._is_unchanged(one) for one in group):
@@ -98,17 +95,16 @@ class _Hour:
                 except DamagedError as error:
                     self._done.problems.append(str(error).replace(str(self._copy), self._store.name))
 
-    def _finish(self, found: Sequence[FileSet], left: Sequence[FileSet]) -> None:
-        """Remove what an interrupted call has left: earlier files of merged file sets, and the parts."""
-        self._store.delete(name for one in found if one.manifest.merged for name in self._earlier_files(one))
+    def _without_parts(self, found: Sequence[FileSet]) -> list[FileSet]:
+        """Remove the parts of merged file sets that an interrupted call has left, and their files; return the others."""
+        left = merged_parts(found)
         for one in left:
             self._remove(one)
-
-    def _earlier_files(self, one: FileSet) -> list[str]:
-        """Return the files of a file set that its manifest does not name."""
-        named = {entry.path for entry in one.manifest.files}
-        version = re.compile(rf"{re.escape(one.manifest.file_set)}(\.[rm]\d+)*\.parquet")
-        return [path for path in self._paths if path not in named and version.fullmatch(PurePosixPath(path).name)]
+        others = [one for one in found if one not in left]
+        for one in others:
+            if one.manifest.merged:
+                self._store.delete(left_files(self._paths, one.file_sets, {entry.path for entry in one.manifest.files}))
+        return others
 
     def _is_unchanged(self, one: FileSet) -> bool:
         """Whether `forget` or an upload has not changed it since it was read."""
@@ -138,8 +134,7 @@ class _Hour:
         self._done.bytes_after += sum(map(len, files.values())) - sum(one.bytes for one in group)
 
     def _remove(self, one: FileSet) -> None:
-        """Remove a file set that another one has. Its manifest goes last: while it is there, the next call finds the files, too."""
-        self._store.delete([*(entry.path for entry in one.manifest.files), self._path(one)])
+        self._store.delete([self._path(one), *(entry.path for entry in one.manifest.files)])
 
     def _path(self, one: FileSet) -> str:
         return str(one.path.relative_to(self._copy))
@@ -157,4 +152,4 @@ class _Hour:
 def _renamed(group: Sequence[FileSet]) -> Callable[[str], str]:
     """Return how files are named: by the number of their parts, unlike any version of a file that a proxy uploads or `forget` writes."""
     parts = sum(len(one.manifest.merged) or 1 for one in group)
-    return lambda _name: f"{group[0].manifest.file_set}.m{parts}.parquet"
+    return lambda _name: merged_name(group[0].manifest.file_set, parts)

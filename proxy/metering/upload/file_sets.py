@@ -13,7 +13,7 @@ import msgspec
 from metering_format.places import KIND, MANIFESTS, REMOVED, ledger_name
 from proxy.base.clock import now_ms
 from proxy.base.files import TEMPORARY
-from proxy.metering.forget import earlier_names
+from proxy.metering.file_names import earlier_names
 from proxy.metering.upload.state import UploadState, lost_path, read_state, sha256_of, write_state
 from proxy.metering.upload.store_files import StoreFiles
 
@@ -97,7 +97,7 @@ class Upload:
             return
         text, files = found
         before = self._store.get(path)
-        if before is None or _file_sets(path, before) <= _file_sets(path, text):
+        if before is None or file_sets_in(path, before) <= file_sets_in(path, text):
             put_file_set(self._store, path, text, files)
             if before is not None:
                 self._store.delete(_files(before) - files.keys())
@@ -166,7 +166,7 @@ def put_file_set(store: StoreFiles, path: str, text: bytes, files: Mapping[str, 
     store.delete(earlier for name in files for earlier in earlier_names(name))
 
 
-def _file_sets(path: str, text: bytes) -> set[str]:
+def file_sets_in(path: str, text: bytes) -> set[str]:
     """Return the names of the file sets that a manifest has, that of its path among them."""
     with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
         return {Path(path).stem, *(str(part["file_set"]) for part in msgspec.json.decode(text).get("merged", ()))}

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from metering_format.places import MANIFESTS, is_inside
-from proxy.metering.forget import NAMING, ForgetError, ForgetResult, earlier_names, forget_user
-from proxy.metering.upload.file_sets import put_file_set
+from proxy.metering.file_names import left_files
+from proxy.metering.forget import NAMING, ForgetError, ForgetResult, forget_user
+from proxy.metering.upload.file_sets import file_sets_in, put_file_set
 from proxy.metering.upload.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -38,28 +41,43 @@ def forget_user_at(at: ObjectStore, user: str, keyed: Names | None = None) -> Fo
     store = StoreFiles(at)
     with tempfile.TemporaryDirectory(prefix="sluice-forget-") as folder:
         copy = Path(folder)
-        before = _copied(store, copy)
+        paths = store.below("")
+        before = _copied(store, [path for path in paths if path.startswith(f"{MANIFESTS}/") and path.endswith(".json")], copy)
         try:
             done = forget_user(copy, user, keyed)
         except ForgetError as error:
             raise ForgetError(str(error).replace(str(copy), store.name)) from error
+        naming = _by_hour(path for path in paths if path.partition("/")[0] in NAMING)
         for path, text in before.items():
             now = (copy / path).read_bytes()
             files = {name: (copy / name).read_bytes() for name in _naming(now)}
             if now != text:
                 put_file_set(store, path, now, files)
-            else:
-                store.delete(earlier for name in files for earlier in earlier_names(name))  # an interrupted call leaves them
+            place = PurePosixPath(path)
+            is_here = {name: str(place.with_name(f"{name}.json")) in before for name in file_sets_in(path, now)}
+            file_sets = {name for name, has_manifest in is_here.items() if name == place.stem or not has_manifest}
+            store.delete(left_files(naming[_hour(path)], file_sets, set(files)))  # of an interrupted call, also of `compact`
     return done
 
 
-def _copied(store: StoreFiles, to: Path) -> dict[str, bytes]:
-    """Copy all manifests and the files with names; return the manifests by path.
+def _hour(path: str) -> tuple[str, ...]:
+    """Return the part of a path that manifests and files of one hour of a proxy have in common."""
+    return PurePosixPath(path).parts[1:-1]
+
+
+def _by_hour(paths: Iterable[str]) -> Mapping[tuple[str, ...], list[str]]:
+    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for path in paths:
+        found[_hour(path)].append(path)
+    return found
+
+
+def _copied(store: StoreFiles, paths: Sequence[str], to: Path) -> dict[str, bytes]:
+    """Copy these manifests and the files with names; return the manifests by path.
 
     Raises:
         ForgetError: there is no manifest, or a file that one lists is missing.
     """
-    paths = [path for path in store.below(MANIFESTS) if path.endswith(".json")]
     if not paths:
         raise ForgetError(f"{store.name}: not a metering directory; name a directory that a proxy uploads to")
     with ThreadPoolExecutor(THREADS) as threads:

@@ -184,13 +184,11 @@ def test_half_of_a_closed_day_is_refused(tmp_path: Path) -> None:
 STEPS = ("put_bytes", "remove", "write_parquet", "put")
 
 
-@pytest.mark.parametrize("calls", range(12))
-def test_an_interruption_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
-    """Whatever was written or removed when it ended, the verdict is the same, and the next call completes it."""
-    source = buckets(tmp_path / "in")
-    before, left = verdict_of(source), iter(range(calls))
+def interrupted(source: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> bool:
+    """Run a call that ends after so many writes and removals; return whether it was completed."""
+    left = iter(range(calls))
 
-    def interrupted(name: str) -> Callable[..., Any]:
+    def counted(name: str) -> Callable[..., Any]:
         real = getattr(compaction, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -198,19 +196,39 @@ def test_an_interruption_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 raise OSError("ended")
             return real(*arguments, **options)
 
-        return call
+        return call if name != "remove" else lambda *paths: [call(path) for path in paths]
 
     with monkeypatch.context() as patched:
         for name in STEPS:
-            patched.setattr(compaction, name, interrupted(name))
+            patched.setattr(compaction, name, counted(name))
         try:
             compact(source, LATER_MS)
         except OSError:
-            assert verdict_of(source) == before
+            return False
+    return True
+
+
+@pytest.mark.parametrize("calls", range(0, 48, 3))
+def test_an_interruption_at_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """Whatever was written or removed when it ended, the verdict is the same, and the next call completes it and leaves no file."""
+    source = buckets(tmp_path / "in")
+    before = verdict_of(source)
+    if not interrupted(source, monkeypatch, calls):
+        assert verdict_of(source) == before
     compact(source, LATER_MS)
     assert verdict_of(source) == before
-    assert len(find_manifests(source)) == 1
+    (merged,) = find_manifests(source)
     assert len(list((source / "manifests").rglob("*.json"))) == 1
+    assert {str(path.relative_to(source)) for path in source.rglob("*.parquet")} == {entry.path for entry in merged.files}
+
+
+@pytest.mark.parametrize("calls", range(8, 40, 4))
+def test_a_user_is_forgotten_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """`forget` also removes files with the name that an interrupted merge has left."""
+    source = scene(tmp_path / "in")
+    assert not interrupted(source, monkeypatch, calls)
+    forget_user(source, "orders")
+    assert not any(b"orders" in path.read_bytes() for path in source.rglob("*.parquet"))
 
 
 def test_what_is_not_merged(tmp_path: Path) -> None:

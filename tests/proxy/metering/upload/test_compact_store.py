@@ -110,7 +110,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, calls: Iterator[int]) -> None:
     monkeypatch.setattr(StoreFiles, "delete", delete_some)
 
 
-@pytest.mark.parametrize("calls", range(0, 34, 3))
+@pytest.mark.parametrize("calls", range(0, 34, 5))
 def test_an_interruption_at_any_step(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     """Whatever was written or removed when it ended, the verdict is the same, and the next call completes it and leaves no file."""
     source = buckets(tmp_path / "in")
@@ -228,3 +228,16 @@ def test_the_command(tmp_path: Path, bucket: Bucket) -> None:
         f"sluice: {bucket.url}/elsewhere: not a metering directory; name a directory that a proxy uploads to\n",
     )
     assert validate(path_of(bucket.url)).kinds() == {}
+
+
+@pytest.mark.parametrize("calls", range(8, 20, 3))
+def test_a_user_is_forgotten_after_an_interruption(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+    """`forget` there also removes files with the name that an interrupted merge has left."""
+    source = scene(tmp_path / "in")
+    upload(source, bucket)
+    with monkeypatch.context() as patched:
+        refusing(patched, iter(range(calls)))
+        with pytest.raises(StoreError):
+            compact_store(bucket)
+    assert typed(forget_command, bucket.url, "--user", "orders").exit_code == 0
+    assert not any(b"orders" in content for content in bucket.contents().values())
