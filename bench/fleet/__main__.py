@@ -1,8 +1,9 @@
 """One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
 
-python -m bench.fleet [--client raw java librdkafka] [--runs 3] [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind fetch]
+python -m bench.fleet [--client raw java librdkafka] [--runs 3] [--seconds 120] [--members 2,4] [--loads even skewed moving] [--kind fetch]
 python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250] [--kind produce fetch] [--runs 3]     on virtual time
-python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
+python -m bench.fleet --simulated --client java [--members 2,4] [--lags 40,250] [--seconds 120]     producers as those of Java
+python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without; CPU, bytes and lag of a hub
 python -m bench.fleet --faults [--rounds 3] [--fault "rolling restart"]...     a fleet of three with faults
 python -m bench.fleet --cuts [--members 2,4] [--loads even skewed moving] [--way relay]...     the bus is cut for 30 s
 
@@ -27,9 +28,10 @@ from bench.fleet.cuts import WAYS, CutFleets
 from bench.fleet.cuts import lines_of as lines_of_cuts
 from bench.fleet.faults import FAULTS, faults
 from bench.fleet.faults import lines_of as lines_of_faults
-from bench.fleet.hub_cost import hub_cost
+from bench.fleet.hub_cost import TOPIC_MS, hub_cost
 from bench.fleet.real import KINDS, Fleets
 from bench.fleet.simulated.fetches import BURST_S, lines_of_fetches
+from bench.fleet.simulated.pipelines import lines_of_pipelines
 from bench.fleet.simulated.produce import lines_of_produce
 from bench.fleet.simulated.waves import lines_of_waves
 from bench.harness.engine import ROOT
@@ -40,9 +42,15 @@ from tests.support.kafka.jars import KRAFT
 CPU_GOAL = 1.015
 HUB_GOAL = 0.05
 STUDY_BYTES = 320
-"""Bytes a second for each member and group at its bound, as the study of the design expected: 20 entries of 16 bytes."""
+"""Bytes a second for each member and group at its bound, as the design study expected: 20 entries of 16 bytes."""
+STUDY_LAG_MS = (50, 150)
+"""The lag of a topic that the design study expected, for up to 16 members."""
+STUDY_CORES = {12: 0.003}
+"""Part of a core that the design study expected for 1,000 groups at their bounds, by the number of members."""
 HUB_MEMBERS = 12
 """The goal is for this number of members; the cost with more is printed."""
+HUBS = ((2, 1_000, True), (12, 1_000, True), (12, 1_000, False), (50, 1_000, True))
+"""Number of members, number of groups, and whether the groups are at their bounds."""
 
 
 def main() -> int:
@@ -83,6 +91,10 @@ def _publish(report: Report, options: argparse.Namespace, *lines: str) -> int:
 
 def _simulated(options: argparse.Namespace) -> int:
     seconds, missed = int(options.seconds) + 60, 0
+    if "java" in options.client:
+        about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms; means of {options.runs} runs"
+        lines = lines_of_pipelines(options.members, options.lags, seconds, options.runs)
+        return _publish(Report("fleet-simulated-java"), options, about, "", *lines)
     if "produce" in options.kind:
         about = f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms; means of {options.runs} runs"
         lines = lines_of_produce(options.members, options.lags, seconds, options.runs)
@@ -113,20 +125,28 @@ def _cost(options: argparse.Namespace) -> int:
     goal = "ok" if ratio.low <= CPU_GOAL else "miss"
     figure = f"{ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
     lines.append(f"| CPU of a request, fleet of 2 over none, {options.starts * options.pairs} pairs | {figure} | {CPU_GOAL} | {goal} |")
-    for members, groups, at_bound in ((2, 1_000, True), (12, 1_000, True), (12, 1_000, False), (50, 1_000, True)):
+    for members, groups, at_bound in HUBS:
         cost = hub_cost(members, groups, at_bound=at_bound)
         goal = "" if members > HUB_MEMBERS else "ok" if cost.core <= HUB_GOAL else "miss"
         what = f"hub, {members} members, {groups:,} groups {'at their bound' if at_bound else 'far below their bound'}"
-        figure = f"{cost.core:.1%} of a core, {cost.bytes_per_second / 1e6:.2f} MB/s"
+        core, sent = f"{cost.core:.1%} of a core", f"{cost.bytes_per_second / 1e6:.2f} MB/s"
+        lag = f"lag {cost.lag_ms:.0f} ms, p99 {cost.lag_ms_p99:.0f} ms"
         if at_bound:
-            figure += f" (study: {members * groups * STUDY_BYTES / 1e6:.1f})"
-        lines.append(f"| {what} | {figure} | {HUB_GOAL:.0%} | {goal} |")
-    return _publish(Report("fleet-cost"), options, "", *lines)
+            core += f" (study: {STUDY_CORES[members]:.1%})" if members in STUDY_CORES else ""
+            sent += f" (study: {members * groups * STUDY_BYTES / 1e6:.1f})"
+            lag += " (study: {} to {})".format(*STUDY_LAG_MS)
+        lines.append(f"| {what} | {core}, {sent}, {lag} | {HUB_GOAL:.0%} | {goal} |")
+    about = (
+        "- hubs: measured is their processor time for messages and rows; simulated are the other members, and a topic that takes "
+        f"{TOPIC_MS} ms and no processor time. The lag is the age of usage when another member has recorded it. Study: the design study"
+    )
+    return _publish(Report("fleet-cost"), options, about, "", *lines)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
+    text = "time of each run; the first waves after the beginning are higher than later ones, and within 60 s they are half of all"
+    parser.add_argument("--seconds", type=float, default=120, help=text)
     parser.add_argument("--members", type=numbers, default=[2, 4], help="numbers of members, such as 2,4")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--client", nargs="+", choices=list(CLIENTS), default=["raw"], help="libraries of the clients")

@@ -8,9 +8,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from bench.fleet.loads import jains_index
+from bench.fleet.loads import jains_index, long_run
 from bench.fleet.members import BOUND, Sample
-from bench.long_run import slope
 
 BURST_S: Final = 15
 """Slightly more than the quota's window: figures leave out the burst of the first ten seconds."""
@@ -43,8 +42,9 @@ class Cell:
 
     @property
     def long_run(self) -> float:
-        """Rate / bound after the burst: the slope of a straight line, since a quota lets bytes pass in waves of its window."""
-        return slope(self._sums) / BOUND
+        """Rate / bound after the burst, with little weight at both ends of the time."""
+        parts = [(after - before, to_s - begin_s) for (begin_s, before), (to_s, after) in pairwise(self._sums)]
+        return long_run(*zip(*parts, strict=True)) / BOUND
 
     @property
     def worst(self) -> float:
@@ -58,32 +58,32 @@ class Cell:
         return max(rates) / BOUND
 
     @property
-    def fairness(self) -> float:
-        """Jain's index of the bytes of the members after the burst."""
+    def shares(self) -> list[float]:
+        """The bytes of each member after the burst."""
         later = [recorded for at_s, recorded in self.samples if at_s >= BURST_S]
-        shares = [last - first for first, last in zip(later[0], later[-1], strict=True)]
-        return jains_index(shares)
+        return [last - first for first, last in zip(later[0], later[-1], strict=True)]
 
     def figures(self) -> dict[str, Any]:
         """Return the figures for the JSON report."""
-        names = ("client", "kind", "load", "members", "lag_ms", "long_run", "worst", "fairness")
+        names = ("client", "kind", "load", "members", "lag_ms", "long_run", "worst", "shares")
         by_second = [round((b - a) / (to - begin)) for (begin, a), (to, b) in pairwise((at, sum(some)) for at, some in self.samples)]
         return {name: getattr(self, name) for name in names} | {"bytes_per_second": by_second}
 
 
 class Medians:
-    """The medians of the runs of one load on one fleet: the highest 10 s of a single run are those of one wave.
+    """The medians of the runs of one load on one fleet, since the highest 10 s of a single run are those of one wave.
 
     Attributes:
         cell: the first run.
         worst_of: the lowest and the highest `worst` of the runs.
+        fairness: Jain's index of the bytes of all runs together. Whose clients use most of a wave is chance, so the index of few waves is
+            low although no member is preferred: simulated producers of Java at four members had 0.83 in 45 s, and 0.96 in 105 s.
     """
 
     def __init__(self, runs: Sequence[Cell]) -> None:
         self.cell = runs[0]
-        self.long_run, self.worst, self.fairness = (
-            median(getattr(run, name) for run in runs) for name in ("long_run", "worst", "fairness")
-        )
+        self.long_run, self.worst = (median(getattr(run, name) for run in runs) for name in ("long_run", "worst"))
+        self.fairness = jains_index([sum(some) for some in zip(*(run.shares for run in runs), strict=True)])
         self.worst_of = min(run.worst for run in runs), max(run.worst for run in runs)
         self.lag_ms = max((run.lag_ms for run in runs if run.lag_ms is not None), default=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -20,7 +21,7 @@ CONNECTIONS: Final = 16
 LOADS: Final = ("even", "skewed", "moving")
 MOVE_S: Final = 10.0
 SPREAD_S: Final = 10.0
-"""Raw clients begin within this time. If all began at once, the waves of one process would be the same in each run."""
+"""Clients begin within this time. If all began at once, the waves of one process would be the same in each run."""
 RECORD_BYTES: Final = 1_000
 QUEUE_BYTES: Final = 400_000
 """What a producer of a library keeps: some seconds of its part of the bound."""
@@ -95,11 +96,16 @@ async def _move_raw(kind: str, places: Sequence[Place]) -> None:
 async def java_clients(load: Load) -> AsyncIterator[None]:
     """Kafka's own performance tools with the client of Java 4.3, in one JVM, which ends with the block."""
     tools = await asyncio.to_thread(JavaTools, KRAFT, JAVA_HEAP_MB)
+    addresses = [address for address, count in load.places for _ in range(count)]
+
+    async def start(number: int, address: Address) -> None:
+        await asyncio.sleep(random.uniform(0.0, SPREAD_S))
+        _start_java(tools, load, f"{address.host}:{address.port}", f"{load.client_id}-{number}")
+
     try:
-        async with _balanced(load):
-            for number, (address, count) in enumerate(load.places):
-                for index in range(count):
-                    _start_java(tools, load, f"{address.host}:{address.port}", f"{load.client_id}-{number}-{index}")
+        async with _balanced(load), AsyncExitStack() as stack:
+            for number, address in enumerate(addresses):
+                await stack.enter_async_context(_running(start(number, address)))
             yield
     finally:
         await asyncio.to_thread(tools.close)
@@ -123,8 +129,9 @@ async def librdkafka_clients(load: Load) -> AsyncIterator[None]:
     try:
         async with _balanced(load):
             for address, count in load.places:
-                words = [load.kind, f"{address.host}:{address.port}", load.topic, load.client_id, str(count), str(load.request_bytes)]
-                command = [sys.executable, "-m", "bench.fleet.librdkafka_app", *words]
+                words = [load.kind, f"{address.host}:{address.port}", load.topic, load.client_id]
+                numbers = map(str, (count, load.request_bytes, SPREAD_S))
+                command = [sys.executable, "-m", "bench.fleet.librdkafka_app", *words, *numbers]
                 processes.append(await asyncio.create_subprocess_exec(*command, cwd=ROOT))
             yield
     finally:

@@ -1,46 +1,65 @@
-"""The cost of a hub on virtual time, without that of the client of the bus: members with many groups that use them all the time."""
+"""The processor time of a hub, and the lag with which it knows what others used, among members with many groups that are used all the time.
+
+The hub is that of the product, on an event loop whose time is its own processor time and the time in which it waits (`WorkingLoop`). The
+other members, the workers and the topic are simulated: a message takes `TOPIC_MS`, and the client of a topic takes no processor time.
+"""
 
 from __future__ import annotations
 
-import time
-from typing import NamedTuple
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import Final, NamedTuple
 
-from proxy.fleet.bus.bus import Received
+import numpy as np
+
+from bench.fleet.working_loop import WorkingLoop
+from proxy.fleet.bus.bus import Received, Sent
 from proxy.fleet.clock import Clock
-from proxy.fleet.hub import PAUSE_MS, PAUSE_MS_MAX, UPDATE_S
+from proxy.fleet.hub import Hub, Settings
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
 from proxy.fleet.rows import FleetRows
-from proxy.fleet.wire import About, Message, encoded
+from proxy.fleet.wire import TOTAL, About, Message, decoded, encoded
 from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.workers.start import GROUP_ROWS
 from quota.entity import ClientQuotaType
 
-PUBLISH_MS = 50
-UPDATES = round(UPDATE_S * 1_000 / PUBLISH_MS)
-START_MS = 1_000_000
-WARM = 240
-"""Intervals before the measurement, in which the windows fill."""
-USED = 1_000.0
-"""Units that a member uses of each group in an interval."""
-FAR_BELOW = 20.0
+PUBLISH_MS: Final = 50
+BYTES_PER_SECOND_MAX: Final = 4 * 1024 * 1024
+"""The default of a member."""
+TOPIC_MS: Final = 5
+"""Time of a message through the topic. `python -m bench.fleet` has 2 to 5 ms at a broker on the same machine."""
+START_MS: Final = 1_000_000
+WARM_S: Final = 12
+"""Time before the measurement, in which the windows fill and all groups are named."""
+USED: Final = 200
+"""Units that a member uses of each group in `SHARE_MS`."""
+RATE: Final = USED * 1_000 // SHARE_MS
+FAR_BELOW: Final = 20.0
 """Bound of groups far below it, in multiples of what is used."""
-CLOCK = Clock(0, 0)
-KEYS = fleet_keys("bench", b"s" * 32)
+CLOCK: Final = Clock(0, 0)
+KEYS: Final = fleet_keys("bench", b"s" * 32)
 
 
 class HubCost(NamedTuple):
-    """The cost of one member's hub.
+    """What the hub of one member costs, and how late it knows what the others used.
 
     Attributes:
-        core: processor time for each second of the fleet, of one core.
-        bytes_per_second: what the hub receives.
+        core: processor time for each second, of one core.
+        bytes_per_second: what the hub receives from the others.
+        lag_ms: average age of usage when it is in the rows of the hub.
+        lag_ms_p99: the age that one part in 100 exceeds.
     """
 
     core: float
     bytes_per_second: float
+    lag_ms: float
+    lag_ms_p99: float
 
 
 class SimulatedMember:
@@ -51,59 +70,211 @@ class SimulatedMember:
         self.usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
         make = self.usage.of_scope("1").maker(ClientQuotaType.PRODUCE)
         self.groups = [make({"client-id": f"client-{at}"}, bound) for at in range(groups)]
-        self.rows = FleetRows(self.segment)
-        self.own = OwnUsage(self.rows)
-        self.members = Members(self.rows, KEYS)
         self.about = About(f"m{number}", "1", "mute")
 
-    def use(self, now_ms: int) -> None:
-        """Record usage of each group."""
+    def use(self, units: int, now_ms: int) -> None:
+        """Record usage of each group, and share it."""
         for group in self.groups:
-            group.record_unchecked(USED, now_ms)
+            group.record_unchecked(units, now_ms)
         self.usage.publish_all(now_ms)
+
+
+class Sender(SimulatedMember):
+    """A member that publishes, and hears nobody.
+
+    Args:
+        members: number of members that it counts.
+    """
+
+    def __init__(self, number: int, groups: int, bound: float, members: int) -> None:
+        super().__init__(number, groups, bound)
+        self._count = members
+        self._rows = FleetRows(self.segment)
+        self._own = OwnUsage(self._rows)
+        self._members = Members(self._rows, KEYS)
 
     def publish(self, now_ms: int) -> list[bytes]:
         """Return the messages of this interval."""
-        names, totals = self.own.changes(1_000_000, now_ms, members=1 + len(self.members.peers))
-        throttles = self.members.throttles.changes(CLOCK, now_ms)
-        queues = self.members.queues.changes(CLOCK, now_ms)
+        entries_max = BYTES_PER_SECOND_MAX * PUBLISH_MS // 1_000 // TOTAL.itemsize
+        names, totals = self._own.changes(entries_max, now_ms, members=self._count)
+        throttles = self._members.throttles.changes(CLOCK, now_ms)
+        queues = self._members.queues.changes(CLOCK, now_ms)
         if not len(totals):
             return []
         return [
-            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 0, 0, self.about, *some, throttles, queues=queues), KEYS)
+            encoded(Message(self.segment.incarnation, self._rows.next_sequence(), 0, 0, self.about, *some, throttles, queues=queues), KEYS)
             for some in in_messages(names, totals)
         ]
 
 
-def hub_cost(members: int, groups: int, *, at_bound: bool, seconds: int = 20) -> HubCost:
-    """Return the cost of the hub of one of `members`, all of which use the same groups, at their bound or far below it."""
-    bound = USED * 1_000 / PUBLISH_MS * (1.0 if at_bound else FAR_BELOW)
-    own = SimulatedMember(0, groups, bound * members)
-    others = [SimulatedMember(number, groups, bound) for number in range(1, members)]  # each knows only its own usage
-    pause_ms = min(PAUSE_MS_MAX, PAUSE_MS * len(others))
-    together = max(1, len(others) * pause_ms // PUBLISH_MS)  # messages that arrive during a pause
-    spent_s = 0.0
-    size = position = 0
-    for at in range(-WARM, seconds * 1_000 // PUBLISH_MS):
-        if at == 0:  # all groups are named
-            spent_s, size = 0.0, 0
-        now_ms = START_MS + at * PUBLISH_MS
-        own.use(now_ms)
-        messages = []
-        for other in others:
-            other.use(now_ms)
-            messages += other.publish(now_ms)
-        size += sum(map(len, messages))
-        begin_s = time.process_time()
+class SimulatedBus:
+    """One member's connection to a topic.
+
+    Attributes:
+        received_bytes: size of the messages of others.
+        on_sent: called with position and bytes of each own message.
+    """
+
+    name = "simulated"
+
+    def __init__(self, loop: WorkingLoop) -> None:
+        self._loop = loop
+        self._positions = count()
+        self._arrived: list[Received] = []
+        self._is_arrived = asyncio.Event()
+        self.received_bytes = 0
+        self.on_sent: Callable[[int, bytes], None] = lambda _position, _data: None
+
+    def append(self, data: bytes) -> Sent:
+        """Accept a message, which arrives at the member later."""
+        sent = Sent(next(self._positions), _now_ms(self._loop))
+        self._loop.call_later(TOPIC_MS / 1_000, self._arrive, Received(*sent, data))
+        return sent
+
+    def _arrive(self, message: Received) -> None:
+        self._arrived.append(message)
+        self._is_arrived.set()
+
+    async def start(self) -> None:
+        """See `Bus.start`."""
+
+    async def send(self, data: bytes) -> Sent:
+        """See `Bus.send`."""
+        sent = self.append(data)
+        self.on_sent(sent.position, data)
+        await asyncio.sleep(TOPIC_MS / 1_000 / 2)
+        return sent
+
+    async def read_from(self, _time_ms: int) -> int:
+        """See `Bus.read_from`."""
+        return 0
+
+    async def receive(self) -> Sequence[Received]:
+        """See `Bus.receive`."""
+        await self._is_arrived.wait()
+        self._is_arrived.clear()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    async def stop(self) -> None:
+        """See `Bus.stop`."""
+
+
+class NotedRows(FleetRows):
+    """Rows of a hub that say when messages are contained in them.
+
+    Attributes:
+        on_read: called with the position of the last message.
+    """
+
+    on_read: Callable[[int], None]
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """See `FleetRows.read`."""
+        return super().read
+
+    @read.setter
+    def read(self, read: tuple[int, int]) -> None:
+        FleetRows.read.__set__(self, read)
+        self.on_read(read[1])
+
+
+class Lags:
+    """How old usage is when a hub has recorded it. Own messages come back to the hub as those of others arrive, so they are measured."""
+
+    def __init__(self, loop: WorkingLoop) -> None:
+        self._loop = loop
+        self._shared_s: list[float] = []
+        self._under_way: list[tuple[int, int]] = []  # positions of messages, and the number of shares of usage in each with all before
+        self._known = 0
+        self.ages_ms: list[float] = []
+
+    def shared(self) -> None:
+        """Note that the worker has shared usage, which is half of `SHARE_MS` old."""
+        self._shared_s.append(self._loop.time() - SHARE_MS / 2 / 1_000)
+
+    def sent(self, position: int, data: bytes) -> None:
+        """Note what an own message contains."""
+        with self._loop.aside():
+            totals = decoded(data, KEYS).totals["total"]
+            if len(totals):
+                self._under_way.append((position, int(totals.max()) // USED))
+
+    def read(self, position: int) -> None:
+        """Note that all messages up to a position are recorded."""
+        while self._under_way and self._under_way[0][0] <= position:
+            _, shares = self._under_way.pop(0)
+            self.ages_ms += [1_000 * (self._loop.time() - at_s) for at_s in self._shared_s[self._known : shares]]
+            self._known = shares
+
+
+class SimulatedFleet:
+    """A hub, and other members that use the same groups.
+
+    Args:
+        members: number of members, with that of the hub.
+        at_bound: whether the groups are at their bound; otherwise they are far below it.
+    """
+
+    def __init__(self, loop: WorkingLoop, members: int, groups: int, *, at_bound: bool) -> None:
+        bound = RATE * (1.0 if at_bound else FAR_BELOW)
+        self._loop = loop
+        self._member = SimulatedMember(0, groups, bound * members)
+        self._senders = [Sender(number, groups, bound, members) for number in range(1, members)]  # each knows only its own usage
+        rows = NotedRows(self._member.segment)
+        self.lags = Lags(loop)
+        self.bus = SimulatedBus(loop)
+        rows.on_read, self.bus.on_sent = self.lags.read, self.lags.sent
+        settings = Settings(self._member.about, PUBLISH_MS, BYTES_PER_SECOND_MAX)
+        self._hub = Hub(self.bus, rows, KEYS, settings, lambda: _now_ms(loop))
+
+    async def run(self, seconds: int) -> HubCost:
+        """Let the fleet run; return the figures of this time, which begins after `WARM_S`."""
+        tasks = [asyncio.create_task(self._hub.run_forever())]
+        self._use(self._loop.time())
+        for number, sender in enumerate(self._senders):
+            begin_s = self._loop.time() + PUBLISH_MS * number / len(self._senders) / 1_000
+            self._loop.call_at(begin_s, self._send, sender, begin_s)
+        await asyncio.sleep(WARM_S)
+        begin_s, worked_s = self._loop.time(), self._loop.worked_s
+        self.bus.received_bytes = 0
+        self.lags.ages_ms.clear()
+        await asyncio.sleep(seconds)
+        took_s, worked_s = self._loop.time() - begin_s, self._loop.worked_s - worked_s
+        tasks[0].cancel()
+        with suppress(asyncio.CancelledError):
+            await tasks[0]
+        ages_ms = self.lags.ages_ms
+        return HubCost(worked_s / took_s, self.bus.received_bytes / took_s, float(np.mean(ages_ms)), float(np.percentile(ages_ms, 99)))
+
+    def _use(self, at_s: float) -> None:
+        """Let the worker of the hub's member use all groups, and again after `SHARE_MS`."""
+        with self._loop.aside():
+            self._member.use(USED, _now_ms(self._loop))
+        self.lags.shared()
+        self._loop.call_at(at_s + SHARE_MS / 1_000, self._use, at_s + SHARE_MS / 1_000)
+
+    def _send(self, sender: Sender, at_s: float) -> None:
+        """Let another member use all groups and publish, and again after `PUBLISH_MS`."""
+        with self._loop.aside():
+            now_ms = _now_ms(self._loop)
+            sender.use(RATE * PUBLISH_MS // 1_000, now_ms)
+            messages = sender.publish(now_ms)
         for data in messages:
-            position += 1
-            message = own.members.read(Received(position, now_ms, data), now_ms)
-            assert message is not None
-            own.members.take(message, now_ms, counts=True, clock=CLOCK)
-            if position % together == 0:
-                own.members.record(now_ms)
-        if at % UPDATES == 0:
-            own.members.update(now_ms, 100, is_cut_off=False)
-        own.publish(now_ms)
-        spent_s += time.process_time() - begin_s
-    return HubCost(spent_s / seconds, size / seconds)
+            self.bus.append(data)
+            self.bus.received_bytes += len(data)
+        self._loop.call_at(at_s + PUBLISH_MS / 1_000, self._send, sender, at_s + PUBLISH_MS / 1_000)
+
+
+def hub_cost(members: int, groups: int, *, at_bound: bool, seconds: int = 20) -> HubCost:
+    """Return the cost and the lag of the hub of one of `members`, all of which use the same groups, at their bound or far below it."""
+    loop = WorkingLoop()
+    try:
+        return loop.run_until_complete(SimulatedFleet(loop, members, groups, at_bound=at_bound).run(seconds))
+    finally:
+        loop.close()
+
+
+def _now_ms(loop: WorkingLoop) -> int:
+    return START_MS + int(loop.time() * 1_000)

@@ -1,12 +1,15 @@
 """Clients of librdkafka with one client-id that always have more to send, or to fetch.
 
-python -m bench.fleet.librdkafka_app KIND BOOTSTRAP TOPIC CLIENT_ID COUNT REQUEST_BYTES          runs until it is killed
+python -m bench.fleet.librdkafka_app KIND BOOTSTRAP TOPIC CLIENT_ID COUNT REQUEST_BYTES WITHIN_S          runs until it is killed
 
-KIND is produce or fetch. REQUEST_BYTES is the largest batch, or the most bytes of a fetch. Fetchers begin again at the end of the topic.
+KIND is produce or fetch. REQUEST_BYTES is the largest batch, or the most bytes of a fetch. Clients begin at random times within WITHIN_S.
+Fetchers begin again at the end of the topic.
 """
 
+import random
 import sys
 import threading
+import time
 from typing import Any
 
 from bench.clients.client_app import records
@@ -43,11 +46,16 @@ def fetch(settings: dict[str, Any], topic: str, request_bytes: int) -> None:
                 consumer.seek(TopicPartition(topic, 0, 0))
 
 
-def main(kind: str, bootstrap: str, topic: str, client_id: str, count: str, request_bytes: str) -> None:
+def main(kind: str, bootstrap: str, topic: str, client_id: str, count: str, request_bytes: str, within_s: str) -> None:
     """Run this number of clients."""
     settings = {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 0}
     work = {"produce": produce, "fetch": fetch}[kind]
-    threads = [threading.Thread(target=work, args=(settings, topic, int(request_bytes))) for _ in range(int(count))]
+
+    def run() -> None:
+        time.sleep(random.uniform(0.0, float(within_s)))
+        work(settings, topic, int(request_bytes))
+
+    threads = [threading.Thread(target=run) for _ in range(int(count))]
     for thread in threads:
         thread.start()
     for thread in threads:
