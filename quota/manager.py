@@ -53,6 +53,19 @@ class _Made:
         self.swept_ms = -(2**63)
 
 
+class Renewals:
+    """Counts how often cached groups of some managers may have become out of date: a client of several compares one number.
+
+    Attributes:
+        number: increases with the generation of each of the managers.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0
+
+
 class QuotaGroups(Generic[Group]):
     """Common base of the managers of all types: the table of limits, the callback, and the groups.
 
@@ -60,6 +73,7 @@ class QuotaGroups(Generic[Group]):
         enabled: a quota of this type has ever been set (or a custom callback is used) and quotas are not switched off. While False
             nothing is recorded.
         generation: increases whenever a cached group may be out of date.
+        renewals: counts that together with other managers.
         custom_callback: the callback is not Kafka's own, so the group has to be requested for each request.
 
     Args:
@@ -86,6 +100,7 @@ class QuotaGroups(Generic[Group]):
         self.num_samples = num_samples
         self.window_ms = window_ms
         self.generation = 0
+        self.renewals = Renewals()
         self.groups_max = groups_max
         self.groups_per_user_max = groups_per_user_max
         self.groups_overflowed = 0
@@ -183,6 +198,11 @@ class QuotaGroups(Generic[Group]):
     def close(self) -> None:
         """Stop recording. The callback is shared, so its owner closes it."""
         self.switch(on=False)
+
+    def renew(self) -> None:
+        """Let clients look up their groups again."""
+        self.generation += 1
+        self.renewals.number += 1
 
     # Per request
 
@@ -440,7 +460,7 @@ class QuotaGroups(Generic[Group]):
 
     def _changed(self) -> None:
         self.enabled = self._switched_on and self._levels != 0
-        self.generation += 1
+        self.renew()
 
 
 def _overflow_tags(bound: float, sharing: Maker) -> dict[str, str]:

@@ -11,7 +11,7 @@ from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import UNKNOWN_ORIGIN, Member, Origin
 from quota.maker import Maker
-from quota.manager import ClientQuotaManager, Group, QuotaGroups
+from quota.manager import ClientQuotaManager, Group, QuotaGroups, Renewals
 from quota.names import KeptName, kept_name
 from quota.request_time import ClientRequestQuotaManager
 
@@ -28,9 +28,22 @@ class QuotaScope:
         mutation: the manager of the whole cluster, shared by all scopes, since in Kafka one controller has the buckets.
         produce_on, fetch_on, request_on, mutation_on: False: usage is counted, and no quota of that type applies.
         factory: creates the groups of its own managers.
+        renewals: of its own managers.
     """
 
-    __slots__ = ("factory", "fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
+    __slots__ = (
+        "factory",
+        "fetch",
+        "fetch_on",
+        "label",
+        "mutation",
+        "mutation_on",
+        "produce",
+        "produce_on",
+        "renewals",
+        "request",
+        "request_on",
+    )
 
     def __init__(
         self,
@@ -47,6 +60,9 @@ class QuotaScope:
         self.fetch = fetch
         self.request = request
         self.mutation = mutation
+        self.renewals = Renewals()
+        for manager in self.own_managers:
+            manager.renewals = self.renewals
         self.produce_on = self.fetch_on = self.request_on = self.mutation_on = True
 
     @property

@@ -225,10 +225,10 @@ class QuotaScopes:
 
     def renew(self) -> None:
         """Let every client look up its groups and its enforcement again with its next request."""
-        self.mutation.generation += 1
+        self.mutation.renew()
         for scope in self.all():
             for manager in scope.own_managers:
-                manager.generation += 1
+                manager.renew()
 
     def change(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
         """Use another callback, static default or scope from the next request on.

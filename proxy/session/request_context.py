@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
@@ -63,6 +63,7 @@ class RequestContext:
     Attributes:
         head_bytes: length of the frame's length field and head, up to the last byte that was parsed.
         is_remembered: whether it is short enough to be cached.
+        usual: what is known of its requests in the usual case of a paced group, kept by `UsualRequests`; None: nothing.
     """
 
     __slots__ = (
@@ -91,6 +92,7 @@ class RequestContext:
         "rewrite",
         "size_min",
         "ticket",
+        "usual",
         "whole",
         "work",
     )
@@ -135,6 +137,7 @@ class RequestContext:
         self.ticket: ResponseParser | None = None
         self.may_inherit = True  # whether its client serves throttles that departed connections left
         self.is_question = False  # a request of Sluice's own for one that it answers
+        self.usual: Any = None
         self._answers: dict[int, RequestContext] | None = None
 
     @property

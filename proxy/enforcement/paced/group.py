@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.line import PacedLine
-from proxy.enforcement.paced.member import CLAIM_NS, NEVER_MS, Below, Member, Path, Weigh
+from proxy.enforcement.paced.member import CLAIM_NS, Below, Member, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
@@ -21,7 +21,7 @@ CERTAIN: Final = 1.0 - 1e-9
 ROUNDING_NS: Final = 1_000
 """More than the costs of all requests in flight exceed the cost of their sum, since each is rounded up."""
 USUAL_ROOM_NS: Final = 4 * MS_NS
-"""Half of it is more than the costs of all responses of a millisecond are rounded up by."""
+"""Half of it is more than the costs of all responses are rounded up by until members are counted again."""
 RECENT_MS: Final = 2_000
 """The highest number of open fetches of this time, or of the time before, shares the burst."""
 
@@ -46,10 +46,13 @@ class PacedGroup(PendingAbove):
         line: the waiting requests and the members; the fetches among them are notified by it (`fetch_queue`).
         declared: the name of a declared group; None: it is none.
         open_fetches: fetches that wait or are in flight.
-        usual_ms: the last millisecond in which a request passed in the usual case, until a member is added, a request begins to wait, the
-            bound changes, or anything is charged in another way.
-        usual_ns, usual_end_ns, usual_total: the beginning of that millisecond, the end of the burst then, and the weights of members.
-        usual_left: the bytes that fetches may reserve in it, together with `pending` half of what fits.
+        usual_period: an object for the time in which requests pass in the usual case. It ends when a member is added or
+            forgotten, a request begins to wait, the bound changes, or anything is charged in another way. None: it has ended.
+        usual_until_ms: of fetched bytes: when members, or open fetches, have to be counted again.
+        usual_ms, usual_ns: the last millisecond in which a request or a response came in that time, and its beginning.
+        usual_end_ns, usual_claim_ns: the end of the burst then, and of the claim of a member.
+        usual_total: the weights of members.
+        usual_left: the bytes that fetches may reserve in that time, together with `pending` half of what fits.
         usual_fetches, usual_most: while at most so many fetches are open, a fetch may request so many bytes.
     """
 
@@ -69,13 +72,16 @@ class PacedGroup(PendingAbove):
         "line",
         "open_fetches",
         "schedule",
+        "usual_claim_ns",
         "usual_end_ns",
         "usual_fetches",
         "usual_left",
         "usual_most",
         "usual_ms",
         "usual_ns",
+        "usual_period",
         "usual_total",
+        "usual_until_ms",
     )
 
     is_paced = True
@@ -107,7 +113,7 @@ class PacedGroup(PendingAbove):
         self._costs: dict[int, int] = {}
         self._cost = 0  # the last one
         self._burst_bytes = 0  # not computed yet
-        self.usual_ms = NEVER_MS
+        self.usual_period: object | None = None
         self._unchecked_ns = 0  # the part of the lead that was charged without a check
         super().__init__(tags, bound, **settings)
         self.parent = parent
@@ -117,7 +123,8 @@ class PacedGroup(PendingAbove):
         self.schedule = PacedSchedule(burst_ns)
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
-        self.usual_ns = self.usual_end_ns = self.usual_fetches = self.usual_most = 0
+        self.usual_ms = self.usual_ns = self.usual_end_ns = self.usual_claim_ns = self.usual_until_ms = 0
+        self.usual_fetches = self.usual_most = 0
         self.usual_left, self.usual_total = 0.0, 1.0
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine:
@@ -141,7 +148,7 @@ class PacedGroup(PendingAbove):
         super().update_bound(bound)
         self._costs.clear()
         self._burst_bytes = 0
-        self.usual_ms = NEVER_MS
+        self.usual_period = None
         if self._charged_by is None and before != bound and self.schedule.virtual_ns:
             self._charged_by = before
             self._rescales.append(self)
@@ -176,32 +183,23 @@ class PacedGroup(PendingAbove):
         self._cost = cost
         return cost
 
-    # The usual case of one process: nothing waits, members were counted a moment ago, and the group has a bound, no parent, and no levels
-    # below this member. Each of these methods does in one step what the general ones do in several. False: nothing was done.
-    # What is left to do for further requests in the same millisecond is written out where they pass: `UsualRequests`, `FetchAdmission`.
+    # The usual case of one process: nothing waits, and the group has a bound, no parent, and no levels below this member. Each of these
+    # methods does in one step what the general ones do in several. False: nothing was done. What is left to do for further requests in
+    # this time is written out where they pass: `UsualRequests`, `FetchAdmission`.
 
-    def passes_at_once(self, member: Member, size: int, now_ms: int) -> bool:
+    def passes_at_once(self, member: Member, size: int, cost: int, now_ms: int) -> bool:
         """Charge and record a Produce of a member of this group that certainly passes now, with room for it in the burst."""
-        cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
-        if root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
-            return False
-        if cost is None:
-            cost = self.cost_ns(size)
-        virtual_ns, own_ns, end_ns = schedule.virtual_ns, member.virtual_ns, now_ns + schedule.burst_ns
+        root, schedule, own_ns, now_ns = member.above, self.schedule, member.virtual_ns, now_ms * MS_NS
+        virtual_ns, end_ns = schedule.virtual_ns, now_ns + schedule.burst_ns
         after_ns = (virtual_ns if virtual_ns > now_ns else now_ns) + cost
-        if after_ns > end_ns:
+        if root is None or root.waits or member.is_gone or member.level is not None or after_ns > end_ns or own_ns > end_ns:
             return False
-        if root.total > 1.0 or (own_ns != virtual_ns and own_ns > now_ns):
-            if own_ns > end_ns:
-                return False
-            own_cost = cost if root.total <= 1.0 else int(cost * root.total)
-            member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + own_cost
-        else:  # the only member, with the lead of the group or with none
-            member.virtual_ns = after_ns if own_ns == virtual_ns or virtual_ns <= now_ns else now_ns + cost
+        total = self._begin_usual(root, member, now_ms, now_ns, end_ns)
+        if total <= 1.0 and (own_ns == virtual_ns or (own_ns <= now_ns and virtual_ns <= now_ns)):
+            member.virtual_ns = after_ns  # the same object, by which `UsualRequests` knows the only member
+        else:
+            member.virtual_ns = (own_ns if own_ns > now_ns else now_ns) + (cost if total <= 1.0 else int(cost * total))
         schedule.virtual_ns = after_ns
-        member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns, self.usual_end_ns, self.usual_total = now_ns, end_ns, root.total
-        member.usual_ms = self.usual_ms = now_ms
         if self._start_ms <= now_ms < self._end_ms:
             self._value += size
             self._last_ms = now_ms
@@ -212,7 +210,7 @@ class PacedGroup(PendingAbove):
     def reserves_at_once(self, member: Member, most: int, size: int, now_ms: int) -> bool:
         """Reserve `size` bytes for a fetch that certainly passes now and may return the `most` bytes that it requests."""
         cost, now_ns, root, schedule = self._costs.get(size), now_ms * MS_NS, member.above, self.schedule
-        if root is None or root.waits or now_ns >= root.count_at_ns or member.is_gone or member.level is not None:
+        if root is None or root.waits or member.is_gone or member.level is not None:
             return False
         fetches, pending, own_ns = self.open_fetches, self._pending, member.virtual_ns
         if self._peak > fetches:
@@ -231,11 +229,32 @@ class PacedGroup(PendingAbove):
         self._peak = self.usual_fetches = fetches
         self._pending = pending + size
         self.open_fetches += 1
-        member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if root.total <= 1.0 else int(cost * root.total))
-        member.claims_until_ns = now_ns + CLAIM_NS
-        root.seen_ns, self.usual_ns, self.usual_end_ns, self.usual_total = now_ns, now_ns, end_ns, root.total
+        total = self._begin_usual(root, member, now_ms, now_ns, end_ns)
+        member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if total <= 1.0 else int(cost * total))
+        self.usual_until_ms = min(ms_after(root.count_at_ns), self._peak_since_ms + RECENT_MS)
         self.usual_most, self.usual_left = usual_most, fitting / 2 - self._pending if room_ns > USUAL_ROOM_NS else 0.0
-        member.usual_ms = self.usual_ms = now_ms
+        return True
+
+    def _begin_usual(self, root: Member, member: Member, now_ms: int, now_ns: int, end_ns: int) -> float:
+        """A request of a member passes in the usual case, as further ones will until something else happens; return the weights."""
+        root.seen_ns = now_ns
+        member.claims_until_ns = self.usual_claim_ns = now_ns + CLAIM_NS
+        self.usual_ms, self.usual_ns, self.usual_end_ns = now_ms, now_ns, end_ns
+        if now_ns >= root.count_at_ns:
+            root.share_of(member, now_ns)
+        if self.usual_period is None:
+            self.usual_period = object()
+        self.usual_total = total = root.total
+        return total
+
+    def continues(self, now_ms: int) -> bool:
+        """Go on with the usual case of fetches in another millisecond. False: members, or open fetches, have to be counted again."""
+        if now_ms >= self.usual_until_ms:
+            return False
+        now_ns = now_ms * MS_NS
+        self.usual_ms, self.usual_ns = now_ms, now_ns
+        self.usual_end_ns, self.usual_claim_ns = now_ns + self.schedule.burst_ns, now_ns + CLAIM_NS
+        self.line.root.seen_ns = now_ns
         return True
 
     def answers_at_once(self, member: Member, reserved: int, size: int, now_ms: int) -> bool:
@@ -299,7 +318,7 @@ class PacedGroup(PendingAbove):
         Members of a group are charged at its bound, or at its share of the bound above it if that is less: otherwise they would be within
         their own schedules all the time, and have no order. Return what `member` is charged.
         """
-        self.usual_ms = NEVER_MS
+        self.usual_period = None
         cost_ns: float = self.cost_ns(size)
         if self.parent is not None:
             cost_ns = max(cost_ns, self.parent.charge_members(self.line.root, size, now_ns))
@@ -378,7 +397,7 @@ class PacedGroup(PendingAbove):
             if group.bound < UNLIMITED:
                 group.schedule.charge(group.cost_ns(size), now_ns)
             QuotaGroup.record_unchecked(group, amount, now_ms)
-            group.usual_ms = NEVER_MS
+            group.usual_period = None
             group.note_charged(now_ms)
             group = group.parent
         return 0
@@ -393,7 +412,7 @@ class PacedGroup(PendingAbove):
 
     def share_bytes(self, now_ms: int) -> int:
         """Return the most bytes that one fetch may return now: its share of the burst among open fetches and processes."""
-        fetches, self.usual_ms = self.open_everywhere, NEVER_MS
+        fetches, self.usual_period = self.open_everywhere, None
         if now_ms - self._peak_since_ms >= RECENT_MS:
             self._peak_before, self._peak, self._peak_since_ms = self._peak, fetches, now_ms
         self._peak = max(self._peak, fetches)

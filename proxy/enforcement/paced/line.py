@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
 
 from proxy.enforcement.paced.levels import ClientIdLevel
-from proxy.enforcement.paced.member import NEVER_MS, Connection, Member, Path, Place, order_of
+from proxy.enforcement.paced.member import Connection, Member, Path, Place, order_of
 from quota.paced_schedule import MS_NS
 
 
@@ -70,11 +70,10 @@ class PacedLine:
         insort(member.waiting, place, key=order_of)
         if member.level is not None:
             member.level.join(place, now_ms * MS_NS)
-        member.usual_ms = NEVER_MS
         for one in member.path:
             one.waits += 1
             if one.group is not None:
-                one.group.usual_ms = NEVER_MS
+                one.group.usual_period = None
         return place
 
     def leave(self, place: Place) -> None:

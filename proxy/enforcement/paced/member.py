@@ -7,7 +7,6 @@ from typing import Final, Protocol
 
 from quota.paced_schedule import MS_NS, SECOND_NS
 
-NEVER_MS: Final = -1
 CLAIM_NS: Final = SECOND_NS
 IDLE_NS: Final = 5 * MS_NS
 """A schedule counts as idle this long before it is: a timer has a precision of one millisecond, and what it is late would be lost."""
@@ -25,10 +24,10 @@ class Paced(Protocol):
     """The part of a paced group that its members need.
 
     Attributes:
-        usual_ms: reset when a member is added.
+        usual_period: ended when a member is added or forgotten.
     """
 
-    usual_ms: int
+    usual_period: object | None
 
     @property
     def virtual_ns(self) -> int:
@@ -138,7 +137,6 @@ class Member:
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
         is_gone: it was forgotten, so another object has its name when it returns.
-        usual_ms: the last millisecond in which a request of it passed in the usual case, see `PacedGroup`.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
@@ -156,7 +154,6 @@ class Member:
         "seen_ns",
         "timed",
         "total",
-        "usual_ms",
         "virtual_ns",
         "waiting",
         "waits",
@@ -185,7 +182,6 @@ class Member:
         self._is_plain = True  # no declared group is among its members
         self.count_at_ns = 0
         self.is_gone = False
-        self.usual_ms = NEVER_MS
 
     def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
@@ -194,7 +190,7 @@ class Member:
             found = self.members[name] = self.new_member(name, weigh)
             self.count_at_ns = now_ns
             if self.group is not None:
-                self.group.usual_ms = NEVER_MS
+                self.group.usual_period = None
         return found
 
     def enter(self, member: Member) -> None:
@@ -231,6 +227,8 @@ class Member:
     def forget(self, name: Hashable) -> None:
         """Forget a member without a claim."""
         self.members.pop(name).is_gone = True
+        if self.group is not None:
+            self.group.usual_period = None
 
     def count_weights(self, now_ns: int) -> float:
         """Return the weights of its members with a claim."""

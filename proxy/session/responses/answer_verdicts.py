@@ -191,10 +191,8 @@ class AnswerVerdicts:
             if amount > checked:
                 self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
 
-    def note_usual(self, head: RequestContext, amount: int, now_ms: int) -> None:
+    def note_usual(self, head: RequestContext, group: PacedGroup, amount: int, now_ms: int) -> None:
         """Meter a response to a Fetch that was charged at once, and the share of its member."""
-        group = head.client.fetch(now_ms)
-        assert isinstance(group, PacedGroup)
         assert self.meter is not None
         if not self.meter.passes(group, amount, now_ms):
             self.meter.admitted(group, amount, 0, now_ms, self._number, head.index)

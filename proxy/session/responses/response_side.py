@@ -227,9 +227,9 @@ class ResponseSide:
                 client.usage.own_produce_bytes += amount
         elif kind == FETCH:
             amount, group, fetches = size - head.api.response_header_version, None, self._fetch_admission
-            if fetches.paced is not None and fetches.answered_at_once(client, amount, now_ms):
+            if fetches.paced is not None and (charged := fetches.answered_at_once(client, amount, now_ms)) is not None:
                 if self._meter is not None:
-                    verdicts.note_usual(head, amount, now_ms)
+                    verdicts.note_usual(head, charged, amount, now_ms)
             else:
                 group = client.fetch(now_ms)
                 if group is not None and not group.record_within(amount, now_ms):

@@ -250,26 +250,29 @@ class FetchAdmission:
             group.fetch_queue.notify_first()
         return 0
 
-    def answered_at_once(self, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
-        """Do what `answered` does, and charge the response, in the usual case of a paced group. False: nothing was done.
+    def answered_at_once(self, client: ClientQuota, size_bytes: int, now_ms: int) -> PacedGroup | None:
+        """Do what `answered` does, and charge the response, in the usual case of a paced group.
 
         Args:
             client: whose group of fetched bytes is charged.
             size_bytes: bytes of the response.
             now_ms: monotonic milliseconds.
+
+        Returns:
+            The charged group; None: nothing was done.
         """
         under_way = self.under_way
         if not under_way:
-            return False
+            return None
         _, _, most, reservation = under_way[0]
         if reservation is None or size_bytes > most:
-            return False
+            return None
         if (
             type(reservation) is UsualReservation
-            and reservation.group.usual_ms == now_ms
-            and reservation.generation == reservation.manager.generation
+            and reservation.renewed == reservation.renewals.number
+            and (group := reservation.group).usual_period is not None
+            and (now_ms == group.usual_ms or group.continues(now_ms))
         ):
-            group = reservation.group
             if size_bytes != reservation.size_bytes:
                 reservation.learn(size_bytes)
             schedule, total = group.schedule, group.usual_total
@@ -284,23 +287,26 @@ class FetchAdmission:
                 group._last_ms = now_ms
             else:
                 group._add(reservation.amount, now_ms)
-        elif not self._answers_at_once(client.fetch(now_ms), size_bytes, now_ms):
-            return False
+        else:
+            charged = self._answers_at_once(client.fetch(now_ms), size_bytes, now_ms)
+            if charged is None:
+                return None
+            group = charged
         del under_way[0]
         self._answer_bytes, self._answer_bytes_max = size_bytes, most
         self.over_bytes = 0
-        return True
+        return group
 
-    def _answers_at_once(self, group: EnforcedGroup | None, size_bytes: int, now_ms: int) -> bool:
-        """Charge the response to the first fetch in flight in one step, if it counts for `group`."""
-        charged, reserved, _, reservation = self.under_way[0]
-        if type(group) is not PacedGroup or charged is not group or group.parent is not None or reservation is None:
-            return False
+    def _answers_at_once(self, group: EnforcedGroup | None, size_bytes: int, now_ms: int) -> PacedGroup | None:
+        """Charge the response to the first fetch in flight in one step, if it counts for `group`, and return that."""
+        reserved_of, reserved, _, reservation = self.under_way[0]
+        if type(group) is not PacedGroup or reserved_of is not group or group.parent is not None or reservation is None:
+            return None
         if self.is_metered and (reservation.waited_ms or not reservation.is_on_time):
-            return False
+            return None
         if type(reservation) is UsualReservation:
             reservation.learn(size_bytes)
-        return group.answers_at_once(reservation.member, reserved, size_bytes, now_ms)
+        return group if group.answers_at_once(reservation.member, reserved, size_bytes, now_ms) else None
 
     def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
         """Groups got another pacing: what is in flight counts for the groups that continue them, and what waits is checked again."""

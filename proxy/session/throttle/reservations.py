@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.member import Member
-from proxy.enforcement.quota_scope import EnforcedManager
+from quota.manager import Renewals
 
 
 class Reservation:
@@ -25,24 +25,23 @@ class Reservation:
 
 
 class UsualReservation(Reservation):
-    """The reservation of all fetches of a connection that request as much and pass at once: see `PacedGroup`.
+    """The reservation of all fetches of a client that request as much and pass at once: see `PacedGroup`.
 
     Attributes:
         group: the group that it is of.
-        manager, generation: the manager of the group, and its generation for as long as fetches of this client count for the group.
+        renewals, renewed: of the quota scope of the client, and their number for as long as its fetches count for the group.
         reserved: its bytes, as a double.
         size_bytes, amount: size of the last response, also as a double; -1: not known.
         cost_ns: cost of a response of that size.
         back_ns: what a fetch that reserved more than it costs gets back.
     """
 
-    __slots__ = ("amount", "back_ns", "cost_ns", "generation", "group", "manager", "reserved", "size_bytes")
+    __slots__ = ("amount", "back_ns", "cost_ns", "group", "renewals", "renewed", "reserved", "size_bytes")
 
-    def __init__(self, group: PacedGroup, member: Member, reserved: int, manager: EnforcedManager) -> None:
+    def __init__(self, group: PacedGroup, member: Member, reserved: int, renewals: Renewals) -> None:
         super().__init__(member, True, 0)
         self.group = group
-        self.manager = manager
-        self.generation = manager.generation
+        self.renewals, self.renewed = renewals, renewals.number
         self.reserved = float(reserved)
         self.size_bytes = -1
         self.amount = 0.0

@@ -197,6 +197,31 @@ IN_ONE_MILLISECOND = (
 share, and a response that is larger than what was requested."""
 
 
+SETTLED = [(3, 100, 90, 700), (2, 100, 90, 700), (1, 4_000, 90, 700), *[(0, 100, 90, 700)] * 8]
+"""One request of each connection, and then one fetch at a time for so long that more at a time are forgotten."""
+
+MORE_THAN_BEFORE = [(0, 100, 90, 0), (3, 100, 90, 0), (2, 100, 90, 0), *[(0, 100, 90, 0)] * 4]
+"""Three fetches are open at a time. All are answered in the end, so only the highest number of the last seconds tells of them."""
+
+SHARE_SHRINKS = [(1, 4_000, 90, 0), (0, 100, 90, 0), (3, 100, 90, 0), (2, 100, 90, 0), (0, 100, 90, 0), (0, 100, 90, 0), (1, 4_000, 90, 0)]
+"""A fetch that requested less than a share of the burst requests more than one, since more fetches were open meanwhile."""
+
+LESS_MEMBERS = [
+    *[(4, 100, 90, 20), *[(0, 100, 90, 20)] * 5] * 2,
+    *[*[(0, 100, 90, 20)] * 100, (0, 100, 90, 0), (4, 100, 90, 0), (0, 100, 90, 0)],
+]
+"""A member has no claim any more, is forgotten, and returns."""
+
+ANSWER_BESIDE_A_WAIT = [
+    *[(3, 300, 90, 700), (2, 300, 90, 700), (1, 300, 90, 700), *[(0, 100, 90, 700)] * 8],
+    *[(0, 100, 90, 0), (3, 300, 90, 0), (2, 300, 90, 0), (1, 300, 90, 0), (0, 100, 90, 0)],
+]
+"""A fetch waits until a response leaves it room, which arrives in the same millisecond."""
+
+ANSWER_AFTER_A_CHANGE = [*[(3, 100, 90, 700), *[(0, 100, 90, 700)] * 3] * 2, (3, 100, 90, 0), (6, 2_000, 0, 0), *[(0, 100, 90, 0)] * 3]
+"""The bound changes between a fetch and its response, and others pass by the new one."""
+
+
 def after_first_requests(steps: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
     """Return the steps after a request like the first one of each connection, and a pause: another one takes the general path."""
     first = {at: (at, requested, 90, 20) for at, requested, _, _ in reversed(steps) if at < 6}
@@ -213,7 +238,7 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
         taken.extend(["request"] if found else [])
         return found
 
-    def noted_answer(admission: FetchAdmission, client: ClientQuota, size_bytes: int, now_ms: int) -> bool:
+    def noted_answer(admission: FetchAdmission, client: ClientQuota, size_bytes: int, now_ms: int) -> PacedGroup | None:
         found = answers(admission, client, size_bytes, now_ms)
         taken.extend(["answer"] if found else [])
         return found
@@ -227,6 +252,11 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
     @example(steps=after_first_requests(IN_ONE_MILLISECOND[3]), bound=10 * BOUND)
     @example(steps=after_first_requests(IN_ONE_MILLISECOND[4]), bound=10 * BOUND)
     @example(steps=after_first_requests(IN_ONE_MILLISECOND[5]), bound=BOUND)
+    @example(steps=[*SETTLED, *MORE_THAN_BEFORE], bound=10 * BOUND)
+    @example(steps=[*SETTLED, *SHARE_SHRINKS], bound=10 * BOUND)
+    @example(steps=LESS_MEMBERS, bound=100_000.0)
+    @example(steps=ANSWER_BESIDE_A_WAIT, bound=BOUND)
+    @example(steps=ANSWER_AFTER_A_CHANGE, bound=10 * BOUND)
     def compare(steps: list[tuple[int, int, int, int]], bound: float) -> None:
         with (
             mock.patch.object(PacedRequests, "reserves", noted_pass),
@@ -237,7 +267,7 @@ def test_the_short_path_reserves_and_charges_what_the_general_path_does() -> Non
             short = played(steps, bound)
         with (
             mock.patch.object(PacedRequests, "reserves", return_value=None),
-            mock.patch.object(FetchAdmission, "answered_at_once", return_value=False),
+            mock.patch.object(FetchAdmission, "answered_at_once", return_value=None),
         ):
             general = played(steps, bound)
         assert general == short

@@ -252,6 +252,8 @@ def test_the_short_path_charges_what_the_general_path_charges(mode: Mode) -> Non
     @example(steps=[(0, 80, 0)] * 20, bound=BOUND)
     @example(steps=[(5, 80, 0), *[(0, 80, 0)] * 20], bound=BOUND)
     @example(steps=[*[(0, 80, 0)] * 3, (6, 80, 0), (0, 80, 0), (6, 900, 0), *[(0, 80, 0)] * 4], bound=BOUND)
+    @example(steps=[*[(3, 80, 2), (0, 80, 0)] * 2, (3, 80, 0)], bound=BOUND)
+    @example(steps=[*[(3, 80, 20)] * 2, *[(0, 80, 20)] * 80, (0, 80, 0), (3, 80, 0), (0, 80, 0)], bound=100_000.0)
     def compare(steps: list[tuple[int, int, int]], bound: float) -> None:
         with mock.patch.object(PacedRequests, "passes", noted), noted_calls(called, "passes_at_once"):
             short = _played(steps, mode, bound)
