@@ -207,18 +207,18 @@ class RequestSide:
             if size + LENGTH_BYTES < frame_bytes and self._pass_equal(head, data, size, index, now_ms, now_ns):
                 return data
             return self._follow(data, now_ms, now_ns)
-        client = head.client
-        if head.kind >= FETCH:
-            if head.kind >= PACED and self._paced is not None:
-                paced = self._paced
-                answered = paced.passes(head, size, now_ms) if head.kind != PACED_FETCH else paced.reserves(head, now_ms)
+        client, kind = head.client, head.kind
+        if kind >= FETCH:
+            paced = self._paced
+            if paced is not None and kind >= PACED:
+                answered = paced.passes(head, size, now_ms) if kind != PACED_FETCH else paced.reserves(head, now_ms)
                 if answered is None:
                     return self._follow(data, now_ms, now_ns)
                 self._in_flight.append((correlation_id, answered, size, now_ms, now_ns))
                 client.usage.requests[head.key] += 1
                 self.frames += 1
                 return data
-            if head.kind != FETCH:
+            if kind != FETCH:
                 return self._follow(data, now_ms, now_ns)
             group = client.fetch(now_ms)
             if (

@@ -85,22 +85,24 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
         usual: Usual | None = context.usual
         if usual is None or usual.renewed != usual.renewals.number:
             usual = self._look_up(context, now_ms)
-        throttle = self._throttle
-        if usual is None or (throttle.session_ends_ms and throttle.session_expiring(now_ms)):
+            if usual is None:
+                return None
+        if self._throttle.session_ends_ms and self._throttle.session_expiring(now_ms):
             return None
         group, member = usual.group, usual.member
         if size != usual.size:
             usual.learn(size)
         if usual.period is group.usual_period and now_ms == group.usual_ms:
-            schedule, own_ns, cost_ns = group.schedule, member.virtual_ns, usual.cost_ns
+            schedule = group.schedule
             virtual_ns = schedule.virtual_ns
-            after_ns = virtual_ns + cost_ns
+            after_ns = virtual_ns + usual.cost_ns
             if after_ns > group.usual_end_ns:
                 return None
+            own_ns = member.virtual_ns
             if own_ns is virtual_ns:  # it is the only member, and its request was the last one
                 member.virtual_ns = after_ns
             elif own_ns <= group.usual_end_ns:
-                own_cost = cost_ns if group.usual_total <= 1.0 else int(cost_ns * group.usual_total)
+                own_cost = usual.cost_ns if group.usual_total <= 1.0 else int(usual.cost_ns * group.usual_total)
                 member.virtual_ns = (own_ns if own_ns > group.usual_ns else group.usual_ns) + own_cost
                 member.claims_until_ns = group.usual_claim_ns
             else:
@@ -127,10 +129,12 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
         usual: Usual | None = context.usual
         if usual is None or usual.renewed != usual.renewals.number:
             usual = self._look_up(context, now_ms)
-        throttle, fetches = self._throttle, self._in_flight_fetches
-        if usual is None or (throttle.session_ends_ms and throttle.session_expiring(now_ms)):
+            if usual is None:
+                return None
+        if self._throttle.session_ends_ms and self._throttle.session_expiring(now_ms):
             return None
-        group, member, over_bytes = usual.group, usual.member, fetches.over_bytes
+        fetches, group, member = self._in_flight_fetches, usual.group, usual.member
+        over_bytes = fetches.over_bytes
         if usual.period is group.usual_period and not over_bytes and (now_ms == group.usual_ms or group.continues(now_ms)):
             left, own_ns = group.usual_left - usual.amount, member.virtual_ns
             if (
