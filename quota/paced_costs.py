@@ -88,36 +88,36 @@ def leads_before_ns(times_ns: Ints, costs: Ints, first_lead_ns: int) -> Ints:
     return leads
 
 
-def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:
-    """Return `leads_before_ns` of several schedules, one behind the other.
+def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int) -> Ints:
+    """Return `leads_before_ns` of several schedules, one behind the other; below 0: the schedule is idle.
 
     All are computed at once: the times of each schedule are moved behind those of the one before, so that no maximum reaches beyond its
     schedule. If this takes more than 62 bits, they are computed one by one.
 
     Args:
-        times_ns: when the requests pass; ascending within each schedule.
-        costs: what each is charged.
+        times_ns: when the requests pass; ascending within each schedule. It is overwritten, since each copy takes as long as a sum.
+        costs: what each is charged. It is overwritten, too.
         begins: position of the first request of each schedule, ascending from 0 on.
-        first_leads_ns: the lead before that.
+        first_leads_ns: the lead before that; not below 0.
+        span_ns: the latest of all times less the earliest.
     """
-    stride = int(times_ns.max()) - int(times_ns.min()) + int(first_leads_ns.max()) + 1
+    stride = span_ns + int(first_leads_ns.max()) + 1
     if int(costs.max()) * len(costs) >= _REACH_NS and float(costs.sum(dtype=np.float64)) >= _REACH_NS:
         return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
     totals = np.add.reduceat(costs, begins)
     stride += int(totals.max())
     if stride * len(begins) >= _REACH_NS:
         return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
-    charged = costs.copy()
+    charged, latest = costs, times_ns
     charged[begins[1:] - 1] -= totals[:-1] + stride
     np.cumsum(charged, out=charged)  # the cost of the requests of the schedule up to each, less the strides
-    latest = times_ns.copy()
     latest[1:] -= charged[:-1]
     latest[begins] += first_leads_ns
     leads = charged  # the memory is used again
     np.maximum.accumulate(latest[:-1], out=leads[1:])
     leads[1:] -= latest[1:]
     leads[begins] = first_leads_ns
-    return np.maximum(leads, 0, out=leads)
+    return leads
 
 
 def _leads_one_by_one(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:

@@ -128,7 +128,8 @@ def _waits_agree(rows: Rows, decided: Decisions, judged: Flags) -> bool:
     """
     waits = rows.waits
     if rows.paced.all():
-        return bool((waits.throttle_ms > 0).all() and rows.checked.take(waits.at).all())
+        are_checked = rows.checked.all() or rows.checked.take(waits.at).all()
+        return bool(are_checked and (waits.throttle_ms > 0).all())
     if rows.paced.any():
         return False
     differs = decided.violated.copy()

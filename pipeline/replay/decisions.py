@@ -43,14 +43,14 @@ class Decisions:
     """The recomputed decision of each event, in the order of `Rows`.
 
     Attributes:
-        prior_sum: sum of the live samples without the event itself, in units of `value`.
+        live_sum: sum of the live samples with the event itself, in units of `value`.
         window_ms, oldest_start_ms: window length, and start of the oldest live sample, at the event.
         observed: rate in units per second.
         violated, throttle_ms: False and 0 for events that were not checked.
         in_margin: the double sum decided. A violation of 0 ms may then be recorded or not.
     """
 
-    prior_sum: Ints
+    live_sum: Ints
     window_ms: Ints
     oldest_start_ms: Ints
     observed: Floats
@@ -75,7 +75,7 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     violated, near = np.zeros((2, rows.events), np.bool_)
     if rows.paced.all():
         throttle_ms = np.zeros(rows.events, np.int64)
-        return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
+        return Decisions(live_sum, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
     bound = rows.bound.take(rows.row_of)
     violated = (observed > bound) & rows.checked
     if rows.paced.any():
@@ -90,7 +90,7 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
             exact = fold(rows, samples.first_event[live], int(event), sensor.num_samples) / (int(window_ms[event]) / 1_000.0)
             violated[event] = exact > bound[event]
             throttle_ms[event] = _one(exact, float(bound[event]), int(window_ms[event]), sensor) if violated[event] else 0
-    return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
+    return Decisions(live_sum, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
 def take_recorded_waits(rows: Rows, decided: Decisions) -> None:
@@ -141,8 +141,9 @@ def _live(rows: Rows, samples: _Samples, sensor: Sensor) -> tuple[Ints, Ints]:
     """Return, for each event, the first live sample, and the start of that sample."""
     group = rows.group_ref[samples.first_row] - (rows.group_ref[0] if len(rows.group_ref) else 0)
     span_ms = sensor.num_samples * sensor.window_ms
-    origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
-    stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
+    first_ms, last_ms = rows.ends_ms if rows.events else (0, 0)
+    origin = first_ms - span_ms - 1
+    stride = last_ms - origin + 2
     apart = group * stride - origin  # separates the times of different groups
     keys = apart + rows.final_event_ms[samples.last_row]
     wanted = (apart - span_ms).take(samples.of_event, mode="clip") + rows.ts_ms

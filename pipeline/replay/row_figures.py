@@ -17,7 +17,7 @@ def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator
         return
     at = np.minimum(rows.event_at, rows.events - 1)
     figures: tuple[Figure, ...] = (
-        ("sum before the row", decided.prior_sum.take(at), rows.prior_sum),
+        ("sum before the row", decided.live_sum.take(at) - rows.value.take(at), rows.prior_sum),
         ("window of the row", decided.window_ms.take(at), rows.window_ms),
         ("oldest sample of the row", decided.oldest_start_ms.take(at), rows.oldest_start_ms),
         ("highest rate of the row", _highest_rates(rows, decided, at), rows.max_observed),

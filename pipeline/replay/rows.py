@@ -148,6 +148,11 @@ class Rows:
         return self.running_total.take(self.event_at)
 
     @functools.cached_property
+    def ends_ms(self) -> tuple[int, int]:
+        """Time of the earliest and of the latest of all events; there has to be one."""
+        return int(self.ts_ms.min()), int(self.ts_ms.max())
+
+    @functools.cached_property
     def first_event_ms(self) -> Ints:
         """Time of each row's first event by its lists; undefined for rows without events."""
         return self._at(self.event_at, self.sample_start_ms)

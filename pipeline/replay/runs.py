@@ -33,7 +33,8 @@ class Run:
     Attributes:
         numbers: columns with one number per row.
         offsets: for each tuple of ALIKE, the start of each row's list in `entries`, and the end of the last list.
-        entries: for each tuple of ALIKE, the list elements of its columns; other rows' elements are included.
+        entries: for each tuple of ALIKE, the list elements of its columns; other rows' elements are included. Applied
+            throttle times that equal the decided ones are the same object.
     """
 
     numbers: dict[str, NDArray[Any]]
@@ -107,7 +108,8 @@ def _runs_of(batch: pa.RecordBatch) -> Iterator[Run]:
 
 def _run_of(batch: pa.RecordBatch) -> Run:
     """Return the columns of a batch without a copy."""
-    offsets, entries = [], []
+    offsets: list[NDArray[Any]] = []
+    entries: list[tuple[NDArray[Any], ...]] = []
     for names in ALIKE if ALIKE[REMOTE][0] in batch.schema.names else ALIKE[:REMOTE]:
         flat = [_flat(batch.column(name)) for name in names]
         offsets.append(flat[0][0])
@@ -115,6 +117,9 @@ def _run_of(batch: pa.RecordBatch) -> Run:
         for name, (its, _) in zip(names, flat, strict=True):
             if not np.array_equal(its, offsets[-1]):
                 raise ValueError(f"{name} and {names[0]} have different lengths")
+    at, waits_ms, applied_ms = entries[WAITS]
+    if np.array_equal(waits_ms, applied_ms):
+        entries[WAITS] = at, waits_ms, waits_ms
     numbers = {name: batch.column(name).to_numpy() for name in NUMBERS}
     if LEAD in batch.schema.names:
         numbers[LEAD] = batch.column(LEAD).fill_null(NOT_PACED).to_numpy()

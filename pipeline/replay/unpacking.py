@@ -87,7 +87,8 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
     values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
     begins = np.full(len(group_ref), NO_POSITION)
     begins[order] = event_at
-    waits, times_ms, lost_waits = _marked(runs, WAITS, begins, lengths)
+    waits, (waits_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
+    of_waits_ms = waits_ms.astype(np.int64, copy=False)
     unchecked, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
     checked = np.ones(len(values), np.bool_)
     checked[unchecked] = False
@@ -107,7 +108,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         ts_ms=column["sample_start_ms"].take(row_of, mode="clip") + dt_ms,
         value=values.astype(np.int64, copy=False),
         checked=checked,
-        waits=Waits(waits, *(its.astype(np.int64, copy=False) for its in times_ms)),
+        waits=Waits(waits, of_waits_ms, of_waits_ms if applied_ms is waits_ms else applied_ms.astype(np.int64, copy=False)),
         declared=_InOrder(runs, order),
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
@@ -146,9 +147,13 @@ def _lengths(runs: Sequence[Run], alike: int) -> Ints:
 
 
 def _entries(runs: Sequence[Run], alike: int) -> list[NDArray[Any]]:
-    """Return the list elements of each column."""
+    """Return the list elements of each column; one object for columns that are one in every run."""
     cut = [(slice(run.offsets[alike][0], run.offsets[alike][-1]), run.entries[alike]) for run in runs]
-    return [np.concatenate([entries[column][its] for its, entries in cut]) for column in range(len(ALIKE[alike]))]
+    found: list[NDArray[Any]] = []
+    for column in range(len(ALIKE[alike])):
+        is_last = column and all(entries[column] is entries[column - 1] for _, entries in cut)
+        found.append(found[-1] if is_last else np.concatenate([entries[column][its] for its, entries in cut]))
+    return found
 
 
 def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tuple[Ints, list[NDArray[Any]], Flags]:
@@ -166,17 +171,32 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
         return np.zeros(0, np.int64), others, misplaced
     lengths = _lengths(runs, alike)
     listed = np.flatnonzero(lengths)  # most lists are empty
-    row = np.repeat(listed, lengths.take(listed))
-    beyond = (positions < 0) | (positions >= counts.take(row, mode="clip"))
-    misplaced[row[beyond]] = True
-    places = begins.take(row, mode="clip")
-    left_out = beyond | (places == NO_POSITION)
+    numbers = lengths.take(listed)
+    places = np.repeat(begins.take(listed), numbers)
     places += positions
     back = np.flatnonzero(places[1:] <= places[:-1])  # few apart from the boundaries of runs
+    ends = np.cumsum(numbers)
+    if int(begins.min()) != NO_POSITION and _are_in_rows(positions, back, ends, numbers, counts.take(listed)):
+        return places, others, misplaced
+    row = np.repeat(listed, numbers)
+    beyond = (positions < 0) | (positions >= counts.take(row))
+    misplaced[row[beyond]] = True
     misplaced[row[back[row[back] == row[back + 1]]]] = True
-    if left_out.any():
-        return places[~left_out], [entries[~left_out] for entries in others], misplaced
-    return places, others, misplaced
+    kept = ~(beyond | (begins.take(row) == NO_POSITION))
+    return places[kept], [entries[kept] for entries in others], misplaced
+
+
+def _are_in_rows(positions: Ints, back: Ints, ends: Ints, numbers: Ints, counts: Ints) -> bool:
+    """Return True when the positions of each list ascend, from 0 on to less than the number of events of the row.
+
+    Args:
+        back: where the next position is not behind this one.
+        ends: ends of the lists among the positions.
+        numbers, counts: number of positions of each list, and of events of its row.
+    """
+    if not np.isin(back + 1, ends, assume_unique=True).all():
+        return False
+    return bool((positions.take(ends - numbers) >= 0).all() and (positions.take(ends - 1) < counts).all())
 
 
 def _flags(groups: Ints, runs: Sequence[Run]) -> Flags:

@@ -13,23 +13,23 @@ def fit(run: Run) -> bool:
         False when a row differs, or needs a closer check: a wait was excused, or is negative (above 24 days in 32 bits).
     """
     at, numbers = run.offsets[WAITS] - run.offsets[WAITS][0], run.numbers
-    cut = slice(run.offsets[WAITS][0], run.offsets[WAITS][-1])
-    _, waits_ms, applied_ms = (entries[cut].astype(np.int64) for entries in run.entries[WAITS])
+    cut, (_, waits, applied) = slice(run.offsets[WAITS][0], run.offsets[WAITS][-1]), run.entries[WAITS]
+    waits_ms = waits[cut]
+    applied_ms = waits_ms if applied is waits else applied[cut]
     lengths = np.diff(at)
     if not np.array_equal(lengths, numbers["violated_n"]):
         return False
     if not len(waits_ms):
         return not any(numbers[name].any() for name in OF_WAITS)
-    if waits_ms.min() < 0 or applied_ms.min() < 0:
+    if waits_ms.min() < 0 or (applied_ms is not waits_ms and applied_ms.min() < 0):
         return False
     listed = np.flatnonzero(lengths)
     begins = at.take(listed)  # empty lists are between them
-    applied_ms = waits_ms if np.array_equal(applied_ms, waits_ms) else applied_ms
     reduced = {
         "throttled_n": lengths.take(listed) - _zeros(waits_ms, begins),
-        "throttle_ms_sum": (sums_ms := np.add.reduceat(waits_ms, begins)),
+        "throttle_ms_sum": (sums_ms := np.add.reduceat(waits_ms.astype(np.int64), begins)),
         "throttle_ms_max": np.maximum.reduceat(waits_ms, begins),
-        "applied_ms_sum": sums_ms if applied_ms is waits_ms else np.add.reduceat(applied_ms, begins),
+        "applied_ms_sum": sums_ms if applied_ms is waits_ms else np.add.reduceat(applied_ms.astype(np.int64), begins),
     }
     return all(_are(numbers[name], its, listed) for name, its in reduced.items())
 

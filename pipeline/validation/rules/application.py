@@ -39,7 +39,9 @@ def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsInterv
     Returns:
         The throttles that `observe` did not apply.
     """
-    if not settings_intervals or (settings_intervals.enforce_throughout and not (rows.waits.applied_ms < rows.waits.throttle_ms).any()):
+    waits = rows.waits
+    is_applied = waits.applied_ms is waits.throttle_ms or not (waits.applied_ms < waits.throttle_ms).any()
+    if not settings_intervals or (settings_intervals.enforce_throughout and is_applied):
         return Observed()
     may_enforce, may_observe = settings_intervals.possible(rows.group_ref, rows.first_seq)
     _check_waits(rows, judged, may_enforce, may_observe, findings)

@@ -31,10 +31,10 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
     """
     assert rows.lead_ns is not None
     leads = _leads_ns(rows, rows.lead_ns, _costs_ns(rows, unit_ns))
-    _check_leads(rows, rows.lead_ns, leads.take(rows.event_at), judged, begins_run, findings)
-    early = np.flatnonzero(leads > burst_ms * MS_NS)
-    if not len(early):
+    _check_leads(rows, rows.lead_ns, np.maximum(leads.take(rows.event_at), 0), judged, begins_run, findings)
+    if int(leads.max()) <= burst_ms * MS_NS:
         return
+    early = np.flatnonzero(leads > burst_ms * MS_NS)
     early = early[rows.checked.take(early) & (rows.applied_ms.take(early) != EXCUSED_MS) & judged.take(rows.row_of.take(early))]
     unit = "ns of handler time" if unit_ns == HANDLER_TIME_NS else "bytes"
     groups = rows.group_ref[rows.row_of[early]]
@@ -58,7 +58,7 @@ def _costs_ns(rows: Rows, unit_ns: int) -> Ints:
 
 
 def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Ints:
-    """Return the lead before each event of a schedule; 0 before those of a window.
+    """Return the lead before each event of a schedule, at most 0 if it is idle; 0 before those of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
     the last decision of the window as its lead. Where the bound changes, the lead is that of the same bytes under the new bound, if
@@ -76,7 +76,8 @@ def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Ints:
     behind = np.flatnonzero(rows.paced[firsts] & ~rows.is_new_group[firsts])
     last = begins[behind] - 1
     first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
-    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0))
+    first_ms, last_ms = rows.ends_ms
+    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0), (last_ms - first_ms) * MS_NS)
 
 
 def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Flags) -> Ints:

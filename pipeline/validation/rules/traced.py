@@ -105,7 +105,7 @@ def _compare(traced: dict[str, NDArray[Any]], rows: Rows, decided: Decisions, ev
         ("bound", Kind.BOUND, rows.bound[row], everywhere),
         ("throttle_ms", Kind.MATH, throttle_ms, everywhere),
         ("applied_ms", Kind.MATH, rows.applied_ms[events], is_listed),
-        ("window_sum", Kind.MATH, decided.prior_sum[events] + rows.value[events], known),
+        ("window_sum", Kind.MATH, decided.live_sum[events], known),
         ("window_ms", Kind.MATH, decided.window_ms[events], known),
         ("observed", Kind.MATH, decided.observed[events], known),
     )
