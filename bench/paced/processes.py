@@ -18,6 +18,8 @@ from quota.paced_schedule import SECOND_NS, PacedSchedule, cost_ns
 
 PUBLISH_NS: Final = 50 * MS_NS
 HALF_LIFE_NS: Final = 3 * SECOND_NS
+BURSTS_MS: Final = (100, 250, 500)
+"""Further bursts of proxies. One that is shorter than D has no room for what the others pass in D, so less of that is assumed."""
 SILENCE_NS: Final = 11 * SECOND_NS
 """After this time without usage, a process knows nothing about the others for 2 D, and assumes that each uses as much as itself."""
 Known = Callable[[int], int]
@@ -32,6 +34,7 @@ class Arrangement(NamedTuple):
         lag_ns: D, for which own usage is assumed c times; 0: nothing is assumed.
         shares_members: whether members have one schedule over all processes, and not one in each.
         is_chosen: whether the product does so.
+        burst_ns: the burst of all of them.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Arrangement(NamedTuple):
     lag_ns: int = 0
     shares_members: bool = True
     is_chosen: bool = False
+    burst_ns: int = BURST_NS
 
 
 class _Member:
@@ -55,8 +59,8 @@ class _Member:
 class _Process:
     """One process: its schedule, its members, and what it knows of the others."""
 
-    def __init__(self, members: int) -> None:
-        self.schedule = PacedSchedule(BURST_NS)
+    def __init__(self, members: int, burst_ns: int) -> None:
+        self.schedule = PacedSchedule(burst_ns)
         self.members = [_Member() for _ in range(members)]
         self.recent: deque[tuple[int, int]] = deque()
         self.own = self.others = 0.0
@@ -82,7 +86,7 @@ class Processes:
 
     def __init__(self, arrangement: Arrangement, members: int) -> None:
         self.how = arrangement
-        self.processes = [_Process(members) for _ in range(arrangement.processes)]
+        self.processes = [_Process(members, arrangement.burst_ns) for _ in range(arrangement.processes)]
         self.place: dict[Connection, int] = {}
         self.under_way: list[tuple[int, int, int, int, int]] = []
         self.turn = 0
@@ -121,10 +125,11 @@ class Processes:
         if not waiting:
             return None
         first = min(waiting, key=lambda at: process.members[at].virtual_ns)
-        virtual_ns = process.schedule.virtual_ns
-        own_ns = min(process.members[first].virtual_ns - BURST_NS, virtual_ns)
+        virtual_ns, burst_ns = process.schedule.virtual_ns, self.how.burst_ns
+        own_ns = min(process.members[first].virtual_ns - burst_ns, virtual_ns)
         assumed_ns = process.assumed_ns(self.how.lag_ns, len(self.processes) - 1, now_ns) if self.how.lag_ns else 0
-        return max(max(virtual_ns, now_ns) + assumed_ns - BURST_NS if assumed_ns else virtual_ns - BURST_NS, own_ns), first
+        assumed_ns = max(0, assumed_ns - max(0, self.how.lag_ns - burst_ns))
+        return max(max(virtual_ns, now_ns) + assumed_ns - burst_ns if assumed_ns else virtual_ns - burst_ns, own_ns), first
 
     def _pass(self, at: int, member: int, now_ns: int) -> Connection:
         process = self.processes[at]
@@ -147,7 +152,7 @@ class Processes:
         own = [process] if not self.how.shares_members else self.processes
         claims = sum(any(one.members[at].has_claim(now_ns) for one in own) for at in range(len(process.members)))
         member = process.members[number]
-        member.virtual_ns = min(max(member.virtual_ns, now_ns), now_ns + BURST_NS) + cost * max(1, claims)
+        member.virtual_ns = min(max(member.virtual_ns, now_ns), now_ns + self.how.burst_ns) + cost * max(1, claims)
 
     def _learn(self, now_ns: int) -> None:
         while self.under_way and self.under_way[0][0] <= now_ns:
@@ -197,6 +202,9 @@ def _arrangements() -> Iterator[Arrangement]:
             known = _by_bus(lag_ms * MS_NS - PUBLISH_NS // 2)
             yield Arrangement(name, count, known)
             yield Arrangement(f"{name}, 1 + c", count, known, lag_ms * MS_NS, is_chosen=True)
+            for burst_ms in BURSTS_MS:
+                its = f"{name}, 1 + c, burst of {burst_ms} ms"
+                yield Arrangement(its, count, known, lag_ms * MS_NS, is_chosen=True, burst_ns=burst_ms * MS_NS)
 
 
 ARRANGEMENTS: Final = tuple(_arrangements())
@@ -212,7 +220,8 @@ def process_flow(seconds: int) -> Iterator[tuple[Arrangement, int, int, ProcessF
     """Yield the figures of one member with greedy connections for each arrangement."""
     for how in ARRANGEMENTS:
         for count, size in FLOWS:
-            yield how, count, size, process_figures(run(Processes(how, 1), [Connection(0, size) for _ in range(count)], seconds), seconds)
+            passed = run(Processes(how, 1), [Connection(0, size) for _ in range(count)], seconds)
+            yield how, count, size, process_figures(passed, seconds, how.burst_ns)
 
 
 def process_shares(seconds: int) -> Iterator[tuple[str, str, list[float]]]:
@@ -224,12 +233,12 @@ def process_shares(seconds: int) -> Iterator[tuple[str, str, list[float]]]:
             yield name, order, shares(run(Processes(how, len(clients)), connections, seconds), BOUND, seconds, len(clients))
 
 
-def process_figures(passed: Sequence[Passed], seconds: int) -> ProcessFigures:
+def process_figures(passed: Sequence[Passed], seconds: int, burst_ns: int = BURST_NS) -> ProcessFigures:
     """Return the figures of what passed at all processes together."""
-    whole, beyond_ns = PacedSchedule(BURST_NS), 0
+    whole, beyond_ns = PacedSchedule(burst_ns), 0
     per_second = [0] * seconds
     for one in passed:
-        beyond_ns = max(beyond_ns, whole.lead_ns(one.at_ns) - BURST_NS)
+        beyond_ns = max(beyond_ns, whole.lead_ns(one.at_ns) - burst_ns)
         whole.charge(cost_ns(one.size, BOUND), one.at_ns)
         per_second[one.at_ns // SECOND_NS] += one.size
     steady = [size / BOUND for size in per_second[STEADY_S:]]

@@ -52,11 +52,13 @@ class Settings(msgspec.Struct, frozen=True):
         about: the description of this member.
         publish_ms: interval of messages.
         bytes_per_second_max: maximum of totals that are published.
+        paced_burst_ms: the burst of paced groups; None: the configuration paces none.
     """
 
     about: About
     publish_ms: int
     bytes_per_second_max: int
+    paced_burst_ms: int | None = None
 
 
 class Hub:
@@ -93,6 +95,7 @@ class Hub:
         self._described_ms = self._published_ms = -HEARTBEAT_MS
         self._echo_ms: int | None = None
         self._lag_ms: float | None = None
+        self._has_short_burst = False  # reported already
         self._problem: str | None = "is not read yet"
         self._cut_off_ms = 0
         self._checked_ms = now_ms()
@@ -263,6 +266,15 @@ class Hub:
             lag_ms = now_ms - sent_ms
             self._lag_ms = lag_ms if self._lag_ms is None else self._lag_ms + (lag_ms - self._lag_ms) / 8
             self._echo_ms = now_ms
+            self._compare_with_burst()
+
+    def _compare_with_burst(self) -> None:
+        """Report once that paced groups have a burst in which usage of other members does not become known."""
+        burst_ms, known_after_ms = self._settings.paced_burst_ms, self._age_ms()
+        if burst_ms is not None and known_after_ms > burst_ms and not self._has_short_burst:
+            self._has_short_burst = True
+            remedy = "set quotas.paced_burst_ms to more than known_after_ms at all members"
+            log.warning("fleet_burst_short", burst_ms=burst_ms, known_after_ms=known_after_ms, remedy=remedy)
 
     async def _watch_forever(self) -> None:
         """Report a cut without an error of the bus."""

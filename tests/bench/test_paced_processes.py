@@ -11,7 +11,12 @@ SECONDS = 30
 
 @pytest.mark.parametrize(
     ("name", "beyond_ms"),
-    [("2 workers, at once", (0, 0)), ("2 proxies, D of 250 ms", (1_000, 1_500)), ("2 proxies, D of 250 ms, 1 + c", (0, 300))],
+    [
+        ("2 workers, at once", (0, 0)),
+        ("2 proxies, D of 250 ms", (1_000, 1_500)),
+        ("2 proxies, D of 250 ms, 1 + c", (0, 300)),
+        ("2 proxies, D of 250 ms, 1 + c, burst of 100 ms", (0, 300)),
+    ],
 )
 def test_processes_pass_the_bound_together(name: str, beyond_ms: tuple[int, int]) -> None:
     """From second 10 on processes together get the bound; what they pass too much at first depends on what they know and assume."""

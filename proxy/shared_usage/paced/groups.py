@@ -322,7 +322,9 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         assumption.units = amount * sharing.rows.units
         free_ns = max(0, self.schedule.burst_ns - self.schedule.lead_ns(now_ms * MS_NS))
         self.lag_ns = lag_ms * MS_NS
-        self.assumed_ns = min(cost_ns(amount, self.bound, self.unit_ns), free_ns + self.lag_ns)  # their schedule lets no more pass in D
+        most_ns = free_ns + self.lag_ns  # their schedule lets no more pass in D
+        passed_ns = max(0, self.lag_ns - self.schedule.burst_ns)  # of D, by the bound, which a burst below D has no room for
+        self.assumed_ns = max(0, min(cost_ns(amount, self.bound, self.unit_ns), most_ns) - passed_ns)
 
     @property
     def fleet_usage(self) -> FleetUsage | None:

@@ -166,7 +166,8 @@ def _hub_of(config: Config, segment: Segment) -> Hub:
     fleet = config.fleet
     assert fleet is not None
     about = About(fleet.member or socket.gethostname(), version("kafka-sluice"), config.enforcement.mode)
-    settings = Settings(about, fleet.publish_ms, fleet.bytes_per_second_max)
+    paces = config.quotas.pacing == "paced" or any(config.paced_groups.values())
+    settings = Settings(about, fleet.publish_ms, fleet.bytes_per_second_max, config.quotas.paced_burst_ms if paces else None)
     return Hub(_bus_of(config, fleet), FleetRows(segment), keys_of(fleet), settings, now_ms)
 
 

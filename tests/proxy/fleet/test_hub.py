@@ -1,6 +1,7 @@
 """The hub of a member: it joins, publishes, records, and takes part again after each problem of the bus."""
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator
 
@@ -24,9 +25,10 @@ LIMIT_MS = 300
 class Member(FleetMember):
     """A member with a running hub."""
 
-    def __init__(self, log: MemoryLog, name: str, quotas: int = 1, keys: FleetKeys = KEYS) -> None:
+    def __init__(self, log: MemoryLog, name: str, quotas: int = 1, *, keys: FleetKeys = KEYS, paced_burst_ms: int | None = None) -> None:
         super().__init__(name, 1, BOUND, now_ms(), keys=keys)
         self.log = log
+        self.settings = Settings(About(self.name, "1", "mute"), 10, 1 << 20, paced_burst_ms)
         self.quotas = quotas
         self.run()
 
@@ -34,7 +36,7 @@ class Member(FleetMember):
         """Start the hub."""
         self.segment.enter(workers_of(self.segment), now_ms())
         self.bus = MemoryBus(self.log, limit_ms=LIMIT_MS)
-        self.hub = Hub(self.bus, self.rows, self.keys, Settings(About(self.name, "1", "mute"), 10, 1 << 20), now_ms)
+        self.hub = Hub(self.bus, self.rows, self.keys, self.settings, now_ms)
         self.hub.quotas = self.quotas
         self.task = asyncio.ensure_future(self.hub.run_forever())
 
@@ -95,6 +97,21 @@ async def test_messages_of_another_fleet_in_the_topic_are_counted(log: MemoryLog
     assert one.hub.status().forged == 0
     for member in (one, stranger):
         await member.die()
+
+
+@pytest.mark.parametrize(("paced_burst_ms", "is_reported"), [(9, True), (60_000, False), (None, False)])
+async def test_a_burst_that_ends_before_others_are_known_is_reported_once(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture, paced_burst_ms: int | None, is_reported: bool
+) -> None:
+    """A warning names the burst of paced groups if usage of other members becomes known later: here after 10 ms and the lag."""
+    caplog.set_level(logging.WARNING, logger="sluice")
+    member = Member(log, "a", paced_burst_ms=paced_burst_ms)
+    await member.hub.joined.wait()
+    sent = len(log.messages)
+    await until(lambda: len(log.messages) > sent + 3 and member.hub.status().lag_ms is not None)
+    await member.die()
+    found = [record for record in caplog.records if record.getMessage() == "fleet_burst_short"]
+    assert [record.fields["burst_ms"] for record in found] == [paced_burst_ms] * is_reported
 
 
 async def test_a_member_that_starts_begins_with_the_last_window(log: MemoryLog) -> None:

@@ -31,6 +31,14 @@ def test_producers_at_several_members_pass_the_bound_together() -> None:
     assert max(requests) - min(requests) <= 3
 
 
+@pytest.mark.parametrize(("members", "least"), [(2, 0.97), (3, 0.97), (4, 0.85)])
+def test_a_burst_shorter_than_the_lag_of_the_fleet_loses_little(members: int, least: float) -> None:
+    """Where usage of the others is known after two and a half bursts, members pass nearly the bound, and not more."""
+    with FleetProxies(members, burst_ms=100, bus=lambda: 250 - WAIT_MS, produce=BOUND) as its:
+        found = sum(parts(its, [(at, Load(4, 20_000)) for at in range(members)]))
+    assert least <= found <= 1.03
+
+
 LIGHT = Load(1, 5_000, 90)
 """Wants this many bytes each 95 ms."""
 Passed = list[tuple[int, int]]
