@@ -73,7 +73,7 @@ def main() -> int:
             some = [cell for run in runs for cell in run]
             print("\n".join(lines_of(some)), flush=True)
             cells += some
-    report = Report("fleet")
+    report = Report("fleet" if options.client == ["raw"] else "fleet-libraries")
     report.data["cells"] = [cell.figures() for cell in cells]
     return _publish(
         report, options, f"- Apache Kafka {KRAFT}, medians of {options.runs} runs of {options.seconds:g} s", "", *lines_of(cells)
@@ -101,8 +101,8 @@ def _simulated(options: argparse.Namespace) -> int:
         lines += ["", *lines_of_waves("produce", options.members, options.lags, options.runs)]
         missed |= _publish(Report("fleet-simulated"), options, about, "", *lines)
     if "fetch" in options.kind:
-        about = f"- virtual time, {seconds} s, of which the first {BURST_S} s do not count; publish interval 50 ms"
-        lines = lines_of_fetches(options.members, options.lags, options.broker_ms, options.late_ms, seconds)
+        about = f"- virtual time, {seconds - BURST_S} s after the first {BURST_S} s; publish interval 50 ms; means of {options.runs} runs"
+        lines = lines_of_fetches(options.members, options.lags, options.broker_ms, options.late_ms, seconds, options.runs)
         lines += ["", *lines_of_waves("fetch", options.members, options.lags, options.runs)]
         missed |= _publish(Report("fleet-simulated-fetches"), options, about, "", *lines)
     return missed
@@ -160,7 +160,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cuts", action="store_true", help="cuts of the bus")
     parser.add_argument("--way", action="append", choices=WAYS, help="with --cuts: only this way; may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="with --faults: how often each fault happens")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each row; of the simulated fetches only the first waves")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each row")
     parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
     parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")
     parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")

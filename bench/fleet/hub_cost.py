@@ -16,13 +16,11 @@ import numpy as np
 
 from bench.fleet.working_loop import WorkingLoop
 from proxy.fleet.bus.bus import Received, Sent
-from proxy.fleet.clock import Clock
 from proxy.fleet.hub import Hub, Settings
 from proxy.fleet.keys import fleet_keys
-from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
 from proxy.fleet.rows import FleetRows
-from proxy.fleet.wire import TOTAL, About, Message, decoded, encoded
+from proxy.fleet.wire import NO_THROTTLES, TOTAL, About, Message, decoded, encoded
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
@@ -42,7 +40,6 @@ USED: Final = 200
 RATE: Final = USED * 1_000 // SHARE_MS
 FAR_BELOW: Final = 20.0
 """Bound of groups far below it, in multiples of what is used."""
-CLOCK: Final = Clock(0, 0)
 KEYS: Final = fleet_keys("bench", b"s" * 32)
 
 
@@ -65,12 +62,11 @@ class HubCost(NamedTuple):
 class SimulatedMember:
     """A member with one worker and many groups."""
 
-    def __init__(self, number: int, groups: int, bound: float) -> None:
+    def __init__(self, groups: int, bound: float) -> None:
         self.segment = Segment.create(2, GROUP_ROWS, 11, 1_000, has_fleet=True)
         self.usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
         make = self.usage.of_scope("1").maker(ClientQuotaType.PRODUCE)
         self.groups = [make({"client-id": f"client-{at}"}, bound) for at in range(groups)]
-        self.about = About(f"m{number}", "1", "mute")
 
     def use(self, units: int, now_ms: int) -> None:
         """Record usage of each group, and share it."""
@@ -79,32 +75,33 @@ class SimulatedMember:
         self.usage.publish_all(now_ms)
 
 
-class Sender(SimulatedMember):
-    """A member that publishes, and hears nobody.
+class OtherMembers:
+    """The other members. All use the groups in the same way, so one segment has the usage of each of them.
 
     Args:
-        members: number of members that it counts.
+        count: their number.
+        bound: of each group. The members hear nobody, so it is what one uses where groups are at their bound.
     """
 
-    def __init__(self, number: int, groups: int, bound: float, members: int) -> None:
-        super().__init__(number, groups, bound)
-        self._count = members
-        self._rows = FleetRows(self.segment)
+    def __init__(self, count: int, groups: int, bound: float) -> None:
+        self._member = SimulatedMember(groups, bound)
+        self._abouts = [About(f"m{number}", "1", "mute") for number in range(1, count + 1)]
+        self._rows = FleetRows(self._member.segment)
         self._own = OwnUsage(self._rows)
-        self._members = Members(self._rows, KEYS)
+        self._unsigned: list[Message] = []
 
-    def publish(self, now_ms: int) -> list[bytes]:
-        """Return the messages of this interval."""
+    def use(self, now_ms: int) -> None:
+        """Use all groups for an interval."""
+        self._member.use(RATE * PUBLISH_MS // 1_000, now_ms)
         entries_max = BYTES_PER_SECOND_MAX * PUBLISH_MS // 1_000 // TOTAL.itemsize
-        names, totals = self._own.changes(entries_max, now_ms, members=self._count)
-        throttles = self._members.throttles.changes(CLOCK, now_ms)
-        queues = self._members.queues.changes(CLOCK, now_ms)
-        if not len(totals):
-            return []
-        return [
-            encoded(Message(self.segment.incarnation, self._rows.next_sequence(), 0, 0, self.about, *some, throttles, queues=queues), KEYS)
-            for some in in_messages(names, totals)
-        ]
+        names, totals = self._own.changes(entries_max, now_ms, members=1 + len(self._abouts))
+        parts = in_messages(names, totals) if len(totals) else ()
+        self._unsigned = [Message(0, self._rows.next_sequence(), 0, 0, None, *part, NO_THROTTLES) for part in parts]
+
+    def messages(self, number: int) -> list[bytes]:
+        """Return what a member publishes of this interval."""
+        about = self._abouts[number]
+        return [encoded(message._replace(incarnation=1 + number, about=about), KEYS) for message in self._unsigned]
 
 
 class SimulatedBus:
@@ -218,24 +215,23 @@ class SimulatedFleet:
     """
 
     def __init__(self, loop: WorkingLoop, members: int, groups: int, *, at_bound: bool) -> None:
-        bound = RATE * (1.0 if at_bound else FAR_BELOW)
+        bound = members * RATE * (1.0 if at_bound else FAR_BELOW)
         self._loop = loop
-        self._member = SimulatedMember(0, groups, bound * members)
-        self._senders = [Sender(number, groups, bound, members) for number in range(1, members)]  # each knows only its own usage
+        self._member = SimulatedMember(groups, bound)
+        self._count = members - 1
+        self._others = OtherMembers(self._count, groups, float(RATE) if at_bound else bound)
         rows = NotedRows(self._member.segment)
         self.lags = Lags(loop)
         self.bus = SimulatedBus(loop)
         rows.on_read, self.bus.on_sent = self.lags.read, self.lags.sent
-        settings = Settings(self._member.about, PUBLISH_MS, BYTES_PER_SECOND_MAX)
+        settings = Settings(About("m0", "1", "mute"), PUBLISH_MS, BYTES_PER_SECOND_MAX)
         self._hub = Hub(self.bus, rows, KEYS, settings, lambda: _now_ms(loop))
 
     async def run(self, seconds: int) -> HubCost:
         """Let the fleet run; return the figures of this time, which begins after `WARM_S`."""
         tasks = [asyncio.create_task(self._hub.run_forever())]
         self._use(self._loop.time())
-        for number, sender in enumerate(self._senders):
-            begin_s = self._loop.time() + PUBLISH_MS * number / len(self._senders) / 1_000
-            self._loop.call_at(begin_s, self._send, sender, begin_s)
+        self._send(0, self._loop.time())
         await asyncio.sleep(WARM_S)
         begin_s, worked_s = self._loop.time(), self._loop.worked_s
         self.bus.received_bytes = 0
@@ -255,16 +251,16 @@ class SimulatedFleet:
         self.lags.shared()
         self._loop.call_at(at_s + SHARE_MS / 1_000, self._use, at_s + SHARE_MS / 1_000)
 
-    def _send(self, sender: Sender, at_s: float) -> None:
-        """Let another member use all groups and publish, and again after `PUBLISH_MS`."""
+    def _send(self, number: int, at_s: float) -> None:
+        """Let another member publish, and the next one after a part of `PUBLISH_MS`. All use the groups when the first one publishes."""
         with self._loop.aside():
-            now_ms = _now_ms(self._loop)
-            sender.use(RATE * PUBLISH_MS // 1_000, now_ms)
-            messages = sender.publish(now_ms)
-        for data in messages:
-            self.bus.append(data)
-            self.bus.received_bytes += len(data)
-        self._loop.call_at(at_s + PUBLISH_MS / 1_000, self._send, sender, at_s + PUBLISH_MS / 1_000)
+            if number == 0:
+                self._others.use(_now_ms(self._loop))
+            for data in self._others.messages(number):
+                self.bus.append(data)
+                self.bus.received_bytes += len(data)
+        at_s += PUBLISH_MS / 1_000 / self._count
+        self._loop.call_at(at_s, self._send, (number + 1) % self._count, at_s)
 
 
 def hub_cost(members: int, groups: int, *, at_bound: bool, seconds: int = 20) -> HubCost:

@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle, pairwise, product
 from random import Random
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from bench.fleet.cells import LONG_RUN_GOAL, WORST_GOAL
@@ -101,7 +102,7 @@ class Broker:
         return (self._case.lag_ms - WAIT_MS + late_ms) * self._random.uniform(0.7, 1.3)
 
 
-def simulated_fetches(case: Case, seed: int = 1) -> Figures:
+def simulated_fetches(case: Case, seed: int) -> Figures:
     """Return the figures of one simulation."""
     with simulation_of(case, seed) as simulation:
         return simulation.run()
@@ -197,11 +198,14 @@ def _below(case: Case) -> Placement:
     return [(PACED, pause_ms)] + [(1, TRICKLE_MS)] * others
 
 
-def lines_of_fetches(members: Sequence[int], lags_ms: Sequence[int], takes_ms: Sequence[int], late_ms: int, seconds: int) -> list[str]:
+def lines_of_fetches(
+    members: Sequence[int], lags_ms: Sequence[int], takes_ms: Sequence[int], late_ms: int, seconds: int, runs: int
+) -> list[str]:
     """Simulate all loads; return the table in Markdown, each fleet beside one process under the same load.
 
     Args:
         late_ms: a late bus is simulated with the first of `takes_ms` only.
+        runs: figures are means of so many runs.
     """
     lines = [
         "| load | broker | members | D | rate / bound | over one process | worst 10 s | over one process | Jain's index | waited | |",
@@ -212,11 +216,16 @@ def lines_of_fetches(members: Sequence[int], lags_ms: Sequence[int], takes_ms: S
         for load, (takes, late) in product(LOADS, slices):
             fleets = [Case(size, lag_ms, load, takes, late, seconds) for size in members for lag_ms in lags_ms]
             cases = [Case(1, 0, load, takes, 0, seconds), *fleets]
-            one, *found = pool.map(simulated_fetches, cases)
+            every = list(pool.map(simulated_fetches, *zip(*product(cases, range(1, runs + 1)), strict=True)))
+            one, *found = (_mean(every[at : at + runs]) for at in range(0, len(every), runs))
             lines.append(f"| {_name(cases[0])} | 1 | | {one.long_run:.3f} | | {one.worst:.3f} | | | {one.waited:.1%} | |")
             lines += [_line(case, figures, one) for case, figures in zip(fleets, found, strict=True)]
             print("\n".join(lines[-len(cases) :]), flush=True)
     return lines
+
+
+def _mean(runs: Sequence[Figures]) -> Figures:
+    return Figures(*map(fmean, zip(*runs, strict=True)))
 
 
 def _name(case: Case) -> str:
