@@ -18,14 +18,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Any, Final, Generic, TypeVar
 
-from proxy.enforcement.paced.member import CLAIM_NS, IDLE_NS, Connection, Member, Place
+from proxy.enforcement.paced.member import BLOCKED_MAX, CLAIM_NS, IDLE_NS, Connection, Member, Order, Place
 
 DEPARTED_MAX: Final = 64
 """Leads of departed members that wait for one new member each. If there are more, the shortest one is for all new members."""
-BLOCKED_MAX: Final = 16
-"""Waiting client-ids that are looked at for one whose connection may pass. It is rare that so many may pass and their connections not."""
 _Kind = TypeVar("_Kind", bound="EqualMember")
-Order = tuple[int, int]
 
 
 class EqualMember(Member):
@@ -33,16 +30,15 @@ class EqualMember(Member):
 
     Attributes:
         siblings: the members of its level, with itself.
-        order: the order of the request with which it began to wait.
+        order: that of the request with which it began to wait.
         factor: how many times the cost it was charged last.
     """
 
-    __slots__ = ("factor", "order", "siblings")
+    __slots__ = ("factor", "siblings")
 
     def __init__(self, name: str, above: Member, siblings: EqualMembers[Any], begin_ns: int) -> None:
         super().__init__(name, above)
         self.siblings = siblings
-        self.order: Order = (0, 0)
         self.factor = 1
         self.virtual_ns = begin_ns
 

@@ -11,11 +11,10 @@ Below a principal, or an address without a known user, client-ids are members, a
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
 
 from proxy.enforcement.paced.levels import ClientIdLevel
-from proxy.enforcement.paced.member import Connection, Member, Path, Place, order_of
+from proxy.enforcement.paced.member import Connection, Member, Path, Place
 from quota.paced_schedule import MS_NS
 
 
@@ -67,7 +66,7 @@ class PacedLine:
         place = Place(member, (read_ms, self.top.joined), now_ms, notify, reserved, connection)
         if member.level is None and member.waiting and connection is not None:
             member.level = ClientIdLevel(member, self._burst_ns, now_ms * MS_NS)
-        insort(member.waiting, place, key=order_of)
+        member.join(place)
         if member.level is not None:
             member.level.join(place, now_ms * MS_NS)
         for one in member.path:
@@ -78,8 +77,7 @@ class PacedLine:
 
     def leave(self, place: Place) -> None:
         """Remove a request. The request that is the next one then is notified."""
-        waiting = place.member.waiting
-        del waiting[bisect_left(waiting, place.order, key=order_of)]
+        place.member.leave(place)
         if place.member.level is not None:
             place.member.level.leave(place)
         for one in place.member.path:

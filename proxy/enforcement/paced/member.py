@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
 from typing import Final, Protocol
 
@@ -12,6 +13,10 @@ IDLE_NS: Final = 5 * MS_NS
 """A schedule counts as idle this long before it is: a timer has a precision of one millisecond, and what it is late would be lost."""
 COUNT_EVERY_NS: Final = 50 * MS_NS
 """Claims are counted again after this time."""
+BLOCKED_MAX: Final = 16
+"""Waiting members that are looked at for one with a request that may pass. It is rare that so many may pass and their connections not."""
+Order = tuple[int, int]
+"""The time of a read in ms, and a unique number."""
 Weigh = Callable[[], float]
 """Returns the weight of a declared group, which a reload may change."""
 Path = tuple[tuple[Hashable, Weigh | None], ...]
@@ -129,11 +134,14 @@ class Member:
         claims_until_ns: until when it keeps its claim.
         waiting: its own waiting requests, in the order of their reads.
         waits: number of waiting requests of it and of its members.
+        order: the order of its first waiting request.
+        in_order: its members with requests of their own that wait, with virtual time and order; sorted.
         weight: its weight among the members of `above`.
         timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
         seen_ns: of a group without a parent: the time of its last check or charge.
         joined: of a group without a parent: number of requests that have waited for it, or for a group below it.
         members: its own members, by name.
+        declared: those that are declared groups, whose number the configuration limits.
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
         is_gone: it was forgotten, so another object has its name when it returns.
@@ -141,16 +149,18 @@ class Member:
     """
 
     __slots__ = (
-        "_is_plain",
         "above",
         "claims_until_ns",
         "count_at_ns",
+        "declared",
         "group",
+        "in_order",
         "is_gone",
         "joined",
         "level",
         "members",
         "name",
+        "order",
         "seen_ns",
         "timed",
         "total",
@@ -171,15 +181,17 @@ class Member:
         self.claims_until_ns = 0
         self.waiting: list[Place] = []
         self.waits = 0
+        self.order: Order = (0, 0)
+        self.in_order: list[tuple[int, Order, Member]] = []
         if above is not None and group is not None:
             above.enter(self)
         self.timed: Place | None = None
         self.seen_ns = 0
         self.joined = 0
         self.members: dict[Hashable, Member] = {}
+        self.declared: dict[Hashable, Member] = {}
         self.level: Level | None = None
         self.total = 1.0
-        self._is_plain = True  # no declared group is among its members
         self.count_at_ns = 0
         self.is_gone = False
 
@@ -188,6 +200,8 @@ class Member:
         found = self.members.get(name)
         if found is None:
             found = self.members[name] = self.new_member(name, weigh)
+            if weigh is not None:
+                self.declared[name] = found
             self.count_at_ns = now_ns
             if self.group is not None:
                 self.group.usual_period = None
@@ -195,7 +209,7 @@ class Member:
 
     def enter(self, member: Member) -> None:
         """Add a group as a member, in place of an earlier one of this name."""
-        self.members[member.name] = member
+        self.members[member.name] = self.declared[member.name] = member
 
     def has_claim(self, now_ns: int) -> bool:
         """Whether it has a share of the bound."""
@@ -211,10 +225,8 @@ class Member:
             self.count_at_ns = now_ns + COUNT_EVERY_NS
             for name in [name for name, one in self.members.items() if one.is_idle(now_ns)]:
                 self.forget(name)
-            for one in self.members.values():
-                if one.weigh is not None:
-                    one.weight = one.weigh()
-            self._is_plain = all(one.weigh is None for one in self.members.values())
+            for one in self.declared.values():
+                one.weight = 1.0 if one.weigh is None else one.weigh()
             self.total = self.count_weights(now_ns)
         return max(1.0, self.total / member.weight)
 
@@ -237,13 +249,13 @@ class Member:
     @property
     def is_shared_equally(self) -> bool:
         """Whether several members had a claim when claims were counted last, and none of them is a declared group."""
-        return self._is_plain and self.total > 1.0
+        return not self.declared and self.total > 1.0
 
     def rescale(self, ratio: float, now_ns: int) -> None:
         """Multiply the leads of its members, because the bound of the group has changed."""
         for one in self.members.values():
             if one.virtual_ns > now_ns:
-                one.virtual_ns = now_ns + int((one.virtual_ns - now_ns) * ratio)
+                one.move(now_ns + int((one.virtual_ns - now_ns) * ratio))
             if one.group is None:
                 one.rescale(ratio, now_ns)
             if one.level is not None:
@@ -254,6 +266,34 @@ class Member:
         for one in self.members.values():
             if one.virtual_ns > latest_ns:
                 one.virtual_ns = max(latest_ns, one.virtual_ns - by_ns)
+        self.in_order = sorted((one.virtual_ns, order, one) for _, order, one in self.in_order)
+
+    def join(self, place: Place) -> None:
+        """A request of its own waits from now on."""
+        self._leave_order()
+        insort(self.waiting, place, key=order_of)
+        self._enter_order()
+
+    def leave(self, place: Place) -> None:
+        """It does not wait any more."""
+        self._leave_order()
+        del self.waiting[bisect_left(self.waiting, place.order, key=order_of)]
+        self._enter_order()
+
+    def move(self, virtual_ns: int) -> None:
+        """Change its virtual time."""
+        self._leave_order()
+        self.virtual_ns = virtual_ns
+        self._enter_order()
+
+    def _enter_order(self) -> None:
+        if self.waiting and self.above is not None:
+            self.order = self.waiting[0].order
+            insort(self.above.in_order, (self.virtual_ns, self.order, self))
+
+    def _leave_order(self) -> None:
+        if self.waiting and self.above is not None:
+            del self.above.in_order[bisect_left(self.above.in_order, (self.virtual_ns, self.order))]
 
     def charge(self, cost_ns: float, now_ns: int, burst_ns: int) -> float:
         """Charge it for a request that costs the one above it `cost_ns`; return what it is charged."""
@@ -265,14 +305,14 @@ class Member:
         if begin_ns > latest_ns:  # what nobody else wanted delays it little when the others return
             above.bring_back(begin_ns - latest_ns, latest_ns)
             begin_ns = latest_ns
-        self.virtual_ns = begin_ns + int(cost_ns)
+        self.move(begin_ns + int(cost_ns))
         return cost_ns
 
     def take_back(self, cost_ns: float, now_ns: int) -> float:
         """Take back a part of what it was charged, which cost the one above it `cost_ns`; return what it gets back."""
         assert self.above is not None
         cost_ns *= self.above.share_of(self, now_ns)
-        self.virtual_ns -= int(cost_ns)
+        self.move(self.virtual_ns - int(cost_ns))
         return cost_ns
 
     def due_ns(self, burst_ns: int) -> int:
@@ -299,8 +339,8 @@ class Member:
             return self.level.soonest(now_ns)
         if self.waiting:
             return now_ns, self.waiting[0]
-        found: tuple[int, int, tuple[int, int], Place] | None = None
-        for one in self.members.values():
+        found = self._first_in_order(now_ns, burst_ns)
+        for one in self.declared.values():
             if one.waits:
                 due_ns, place = one.soonest(now_ns, burst_ns)
                 due_ns = max(due_ns, one.due_ns(burst_ns), now_ns)
@@ -312,6 +352,22 @@ class Member:
         assert found is not None
         return found[0], found[3]
 
+    def _first_in_order(self, now_ns: int, burst_ns: int) -> tuple[int, int, Order, Place] | None:
+        """Return when the first request of its members that are no declared groups may pass, what orders it, and which one that is.
+
+        None of them may pass before one that is further behind, unless that one has levels, by which no connection of it may pass yet.
+        """
+        found: tuple[int, int, Order, Place] | None = None
+        for virtual_ns, order, one in self.in_order[:BLOCKED_MAX]:
+            own_ns = max(now_ns, one.due_ns(burst_ns))
+            if found is not None and found[0] <= own_ns:
+                break
+            due_ns, place = one.soonest(now_ns, burst_ns)
+            due_ns = max(due_ns, own_ns)
+            if found is None or due_ns < found[0]:
+                found = due_ns, virtual_ns, order, place
+        return found
+
     @property
     def path(self) -> Iterator[Member]:
         """This member, and all above it."""
@@ -321,6 +377,6 @@ class Member:
             member = member.above
 
 
-def order_of(place: Place) -> tuple[int, int]:
+def order_of(place: Place) -> Order:
     """Return the order of a waiting request."""
     return place.order

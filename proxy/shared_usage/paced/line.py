@@ -52,7 +52,7 @@ class SharedLine(PacedLine):
         self._synced_ms = -TIME_MS
 
     def refresh(self, now_ms: int) -> None:
-        """Learn what other processes have charged the members whose requests wait, once in a millisecond.
+        """Learn what other processes have charged the members whose requests go next, once in a millisecond.
 
         If that changes which request goes next, this one is notified.
         """
@@ -81,6 +81,13 @@ class SharedLine(PacedLine):
                 one.sync(now_ms)
             one = one.above
         return found
+
+    def is_next(self, place: Place, now_ns: int) -> bool:
+        """Whether a request is the next one, with what other processes have charged its member: it may be one that goes far later."""
+        member, now_ms = place.member, now_ns // MS_NS
+        if isinstance(member, SharedMember) and member.above is not None and member.above.needs_rows(now_ms):
+            member.sync(now_ms)
+        return super().is_next(place, now_ns)
 
     def leave(self, place: Place) -> None:
         """Remove a request. When none is left of a group or a member, other processes learn of it at once."""
@@ -127,17 +134,15 @@ class SharedLine(PacedLine):
         self.root.release()
 
     def _sync_waiting(self, above: SharedMember, now_ms: int) -> None:
-        """Let the members of `above` with waiting requests, and their members, learn what other processes have charged them."""
+        """Let the members of `above` whose requests go next, and their members, learn what other processes have charged them."""
         for one in self._with_rows(above, now_ms):
             one.sync(now_ms)
             if one.group is None:
                 self._sync_waiting(one, now_ms)
 
     def _with_rows(self, above: SharedMember, now_ms: int) -> Iterator[SharedMember]:
-        """Yield the members of `above` with waiting requests, if they need rows."""
+        """Yield the members of `above` whose requests go next, if they need rows."""
         if above.needs_rows(now_ms):
             above.sync_level(now_ms, now_ms * MS_NS + self._burst_ns)
             charge_elsewhere(above, now_ms, self._burst_ns)
-            for one in above.members.values():
-                if one.waits and isinstance(one, SharedMember):
-                    yield one
+            yield from above.foremost()

@@ -1,8 +1,9 @@
 """The members of paced groups over several processes.
 
 Each member has a row, as a group has, in which each process publishes the virtual time of the member when it has charged it. A process
-takes over the newest one before it checks a request. So a member has one schedule, whichever processes its connections are in. A group is a
-member of its parent in the same way, and so is a declared group without a bound, which has members itself.
+takes over the newest one before it checks a request; of many members that wait, those of the requests that go next. So a member has one
+schedule, whichever processes its connections are in. A group is a member of its parent in the same way, and so is a declared group without
+a bound, which has members itself.
 
 The weights of all members with a claim are a sum over processes: each publishes the sum of those that it has, and a member that k processes
 have counts for 1/k in each of them. A group with one member needs no rows of members.
@@ -22,7 +23,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from proxy.enforcement.paced.member import Below, Member, Paced, Place, Weigh
+from proxy.enforcement.paced.member import BLOCKED_MAX, Below, Member, Order, Paced, Place, Weigh
 from proxy.shared_usage.paced.fleet_row import FleetRow
 from proxy.shared_usage.paced.rows import MemberRow
 from proxy.shared_usage.paced.words import KEPT_MS, SEVERAL, TIME_MS, WAITS, WORD, is_valid, members_word, order_word, weights_of
@@ -136,7 +137,8 @@ class SharedMember(Member):
         virtual = used[3 * workers : 4 * workers]
         if virtual != seen:
             changed = [word for worker, word in enumerate(virtual) if word != seen[worker] and worker != own and word]
-            self.virtual_ns = max(changed) - SCHEDULE if changed else self.virtual_ns
+            if changed:
+                self.move(max(changed) - SCHEDULE)
             self._seen = virtual
         until_ms = used[2 * workers : 3 * workers]
         self.elsewhere = sum(until > now_ms for worker, until in enumerate(until_ms) if worker != own)
@@ -173,7 +175,7 @@ class SharedMember(Member):
             return None
         workers = self._rows.workers
         self._seen = claimed.used()[3 * workers : 4 * workers]
-        self.virtual_ns = max(self.virtual_ns, *(word - SCHEDULE for word in self._seen))
+        self.move(max(self.virtual_ns, *(word - SCHEDULE for word in self._seen)))
         self._published_ms = 0
         self._shown = None
         return claimed
@@ -309,7 +311,7 @@ class SharedMember(Member):
         members = self.members
         if self._has_rows or not (self._others or members):
             return self._has_rows
-        if len(members) > 1 or any(one.weigh is not None for one in members.values()):
+        if len(members) > 1 or self.declared:
             self._has_rows = True
         elif now_ms >= self._looked_ms + TIME_MS // 8:
             self._looked_ms = now_ms
@@ -334,6 +336,12 @@ class SharedMember(Member):
             self._word = members_word(weights, named, now_ms) if weights else 0
         return self._word
 
+    def foremost(self) -> list[SharedMember]:
+        """Return its members with waiting requests that may go next: those that are furthest behind, and the declared groups."""
+        waiting = [one for _, _, one in self.in_order[:BLOCKED_MAX]]
+        waiting += [one for one in self.declared.values() if one.waits]
+        return [one for one in waiting if isinstance(one, SharedMember)]
+
     def first_word(self, now_ns: int) -> int:
         """Return what to publish about the first waiting request of its members here; 0: none waits that may pass."""
         found = self._first(now_ns)
@@ -341,8 +349,11 @@ class SharedMember(Member):
 
     def _first(self, now_ns: int) -> tuple[Member, Place] | None:
         """Return the member that is furthest behind, and its first waiting request. Groups whose own bound lets none pass are skipped."""
-        found: tuple[tuple[int, tuple[int, int]], Member, Place] | None = None
-        for one in self.members.values():
+        found: tuple[tuple[int, Order], Member, Place] | None = None
+        if self.in_order:
+            virtual_ns, order, member = self.in_order[0]
+            found = (virtual_ns, order), member, member.soonest(now_ns, 0)[1]
+        for one in self.declared.values():
             place = first_of(one, now_ns) if one.waits else None
             if place is not None:
                 key = one.order_ns, place.order
