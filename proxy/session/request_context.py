@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 from protocol.api_keys import KNOWN_KEYS, ApiVersion, ThrottlePosition
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
+from protocol.request_head import RequestHead
 from protocol.steps import Steps
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import Work
@@ -43,6 +44,9 @@ _PRODUCES: Final = frozenset({PRODUCE, NO_ACK, PACED_NO_ACK})
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256
 """A request with a longer head is parsed each time, since clients choose the length."""
+FETCH_WAIT_MS_MAX: Final = 1_000
+"""The longest `max_wait_ms` of a fetch that a quota limits, twice the default of Kafka's consumers: as long as it waits for records at the
+broker, other clients of its group cannot use what it may return."""
 _NO_SIZE: Final = 1 << 32
 """Size of no request: larger than any."""
 
@@ -85,6 +89,8 @@ class RequestContext:
         "latencies",
         "max_bytes",
         "max_bytes_at",
+        "max_wait_ms",
+        "max_wait_ms_at",
         "may_inherit",
         "min_bytes",
         "min_bytes_at",
@@ -131,9 +137,11 @@ class RequestContext:
         self.max_bytes_at = 0
         self.min_bytes = 0
         self.min_bytes_at = 0
+        self.max_wait_ms = 0  # how long the broker may keep it
+        self.max_wait_ms_at = 0
         self.cap_bytes = 0  # the most bytes of its response while `cap_bound` is in force
         self.cap_bound = 0.0
-        self.is_lowered = False  # whether that is less than requested
+        self.is_lowered = False  # whether that is less than requested, or it may wait for too long
         self.ticket: ResponseParser | None = None
         self.may_inherit = True  # whether its client serves throttles that departed connections left
         self.is_question = False  # a request of Sluice's own for one that it answers
@@ -141,8 +149,15 @@ class RequestContext:
         self._answers: dict[int, RequestContext] | None = None
 
     @property
-    def _fetch_fields(self) -> tuple[int | None, int, int, int]:
-        return self.max_bytes, self.max_bytes_at, self.min_bytes, self.min_bytes_at
+    def waits_long(self) -> bool:
+        """Whether the broker may keep a Fetch for longer than one that a quota limits."""
+        return self.max_wait_ms > FETCH_WAIT_MS_MAX
+
+    def take_fetch_fields(self, other: RequestContext | RequestHead) -> None:
+        """Take over what a Fetch requests; 0 for fields that its version does not have, but None for `max_bytes`."""
+        self.max_bytes, self.max_bytes_at = other.max_bytes, other.max_bytes_at or 0
+        self.min_bytes, self.min_bytes_at = other.min_bytes or 0, other.min_bytes_at or 0
+        self.max_wait_ms, self.max_wait_ms_at = other.max_wait_ms or 0, other.max_wait_ms_at or 0
 
     def of_kind(self, kind: int) -> RequestContext:
         """Return the context of another kind for the same requests: of their responses, or where their group has no schedule."""
@@ -152,7 +167,7 @@ class RequestContext:
         found = answers.get(kind)
         if found is None:
             found = RequestContext(self.api, self.client, kind, self.rewrite, self.prefix, self.work, self.cell, self.broker)
-            found.max_bytes, found.max_bytes_at, found.min_bytes, found.min_bytes_at = self._fetch_fields
+            found.take_fetch_fields(self)
             found.may_inherit = self.may_inherit
             found.is_remembered, found.prefix, found.size_min = self.is_remembered, self.prefix, self.size_min
             found.head_bytes = self.head_bytes

@@ -184,9 +184,8 @@ class RequestClassifier:
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
         known = RequestContext(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell, self.broker_label)
         known.may_inherit = head.api.key not in NEVER_INHERITS
-        if known.kind in (FETCH, PACED_FETCH) and head.max_bytes_at is not None:
-            known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
-            known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0
+        if known.kind in (FETCH, PACED_FETCH):
+            known.take_fetch_fields(head)
         return known
 
     def _name(self, client_id: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
-from proxy.session.request_context import RequestContext
+from proxy.session.request_context import FETCH_WAIT_MS_MAX, RequestContext
 from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.pending_requests import HEAD, INT32, Stop
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -48,7 +48,7 @@ class FetchRequests(AdmittedRequests[FetchAdmission]):
                 admission.forwarded(None)
             elif not self._admit(group, context, data, at, size, now_ms, read_ms):
                 break
-            elif context.max_bytes is not None and admission.bytes_max < context.max_bytes:
+            elif needs_lowering(context, admission.bytes_max):
                 data = lowered(context, data, at, admission.bytes_max)
             append((correlation_id, context, size, read_ms, now_ns))
             most -= 1
@@ -67,7 +67,7 @@ class FetchRequests(AdmittedRequests[FetchAdmission]):
         admission, throttle = self._admission, self._throttle
         if group.bound != context.cap_bound:
             context.cap_bytes = _fetch_bytes_max(group, context)
-            context.is_lowered = context.max_bytes is not None and context.cap_bytes < context.max_bytes
+            context.is_lowered = needs_lowering(context, context.cap_bytes)
             context.cap_bound = group.bound
         if not throttle.session_ends_ms and admission.passes_behind(group, context.cap_bytes, now_ms):
             return True
@@ -106,10 +106,21 @@ def _fetch_bytes_max(group: EnforcedGroup, context: RequestContext) -> int:
     return int(min(group.max_value_in_window(), asked))
 
 
+def needs_lowering(context: RequestContext, bytes_max: int) -> bool:
+    """Whether a fetch requests more than `bytes_max`, or may wait at the broker for too long."""
+    return context.waits_long or (context.max_bytes is not None and bytes_max < context.max_bytes)
+
+
 def lowered(context: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
-    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; otherwise it would always exceed the quota."""
+    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; otherwise it would always exceed the quota.
+
+    Its max_wait_ms is lowered, too: others wait for what it may return, also if it returns nothing.
+    """
     patched = data if isinstance(data, bytearray) else bytearray(data)
-    INT32.pack_into(patched, at + context.max_bytes_at, bytes_max)
-    if context.min_bytes > bytes_max:
-        INT32.pack_into(patched, at + context.min_bytes_at, bytes_max)
+    if context.max_bytes is not None and bytes_max < context.max_bytes:
+        INT32.pack_into(patched, at + context.max_bytes_at, bytes_max)
+        if context.min_bytes > bytes_max:
+            INT32.pack_into(patched, at + context.min_bytes_at, bytes_max)
+    if context.waits_long:
+        INT32.pack_into(patched, at + context.max_wait_ms_at, FETCH_WAIT_MS_MAX)
     return patched

@@ -18,7 +18,7 @@ from proxy.session.request_context import (
     PRODUCE,
     RequestContext,
 )
-from proxy.session.requests.fetch_requests import lowered
+from proxy.session.requests.fetch_requests import lowered, needs_lowering
 from proxy.session.requests.pending_requests import INT32, Stop
 from proxy.session.requests.timed_requests import TimedRequests
 from proxy.session.requests.usual_requests import UsualRequests
@@ -110,7 +110,7 @@ class PacedRequests(UsualRequests):
         else:
             admission.fetched(group, reserved, most, now_ms)
             self._count_wait(context, group, now_ms)
-            if most < requested and context.max_bytes is not None and context.client.is_enforced:
+            if context.client.is_enforced and needs_lowering(context, most):
                 data = lowered(context, data, at, most)
         self._enter(context.of_kind(FETCH), data, at, size, now_ns, read_ms)
         return data

@@ -164,7 +164,7 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
     def _look_up(self, context: RequestContext, now_ms: int) -> Usual | None:
         """Find and keep the group and the member of a request; None: its group is none of the usual kind."""
         client, is_fetch = context.client, context.kind == PACED_FETCH
-        if context.max_bytes is None if is_fetch else context.kind != PACED_PRODUCE:
+        if (context.max_bytes is None or context.waits_long) if is_fetch else context.kind != PACED_PRODUCE:
             return None
         timed_by = client.request(now_ms)
         group = limited_group(client.fetch(now_ms) if is_fetch else client.produce(now_ms))

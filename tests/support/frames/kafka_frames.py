@@ -65,13 +65,14 @@ def fetch(
     *,
     max_bytes: int = 50_000_000,
     min_bytes: int = 1,
+    max_wait_ms: int = 500,
     replica_id: int = -1,
     version: int = 12,
     client_id: str | None = CLIENT_ID,
 ) -> bytes:
     """Return a Fetch request without partitions."""
     layout = layout_of(ApiKey.FETCH, "request", version)
-    values: dict[str, Any] = {"MaxWaitMs": 500, "MinBytes": min_bytes, "MaxBytes": max_bytes}
+    values: dict[str, Any] = {"MaxWaitMs": max_wait_ms, "MinBytes": min_bytes, "MaxBytes": max_bytes}
     if version < 15:
         values["ReplicaId"] = replica_id
     elif replica_id >= 0:
