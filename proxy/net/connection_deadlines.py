@@ -90,6 +90,9 @@ class ConnectionDeadlines:
                 continue
             if not connection.lasts:
                 connection.has_lasted()
+            timed = connection.session.fetch_admission.timed
+            if timed is not None:
+                timed.lapse(now_ms)
             if connection.session.login.pending and now_ms - connection.accepted_ms > self.deadlines.login_ms:
                 connection.close(CloseReason.LOGIN_DEADLINE)
                 continue

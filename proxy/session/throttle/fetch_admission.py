@@ -45,6 +45,9 @@ class TimedRequests(Protocol):
     def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
         """Groups got another pacing."""
 
+    def lapse(self, now_ms: int) -> None:
+        """Free what requests have reserved that are in flight for long."""
+
     def abandon(self) -> None:
         """The connection ends."""
 

@@ -1,7 +1,8 @@
 """The admission of one connection's requests by schedules of handler time: what waits, and what is reserved.
 
 The handler time of a request is known after its response. So a request reserves an estimate when it passes. What it is charged at its
-response, up to the estimate, was checked when it passed; what exceeds the estimate was not.
+response, up to the estimate, was checked when it passed; what exceeds the estimate was not. A request that is in flight for more than a
+second reserves nothing any more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from quota.paced_schedule import MS_NS, ms_after
 
 MEMBER_WAIT_MS_MAX: Final = 1_000
 """A request that keeps a group membership waits no longer, as in the window (`MEMBER_SILENT_MS_MAX`)."""
+RESERVED_MS_MAX: Final = 1_000
+"""A request that is in flight for longer reserves nothing any more: clients choose for how long a broker keeps some requests, and whether
+they take the responses before it."""
 
 
 class TimeReservation:
@@ -29,11 +33,14 @@ class TimeReservation:
         waited_ms: how long the request waited.
         is_on_time: whether the schedule let it pass; False: it passed before its time.
         is_excused: whether it passed before its time because it keeps a group membership.
+        since_ms: when it passed, in monotonic ms.
     """
 
-    __slots__ = ("_bounds", "_member", "_open", "group", "is_excused", "is_on_time", "reserved_ns", "waited_ms")
+    __slots__ = ("_bounds", "_has_lapsed", "_member", "_open", "group", "is_excused", "is_on_time", "reserved_ns", "since_ms", "waited_ms")
 
-    def __init__(self, group: PacedTimeGroup, member: Member, reserved_ns: int, waited_ms: int, opened: list[TimeReservation]) -> None:
+    def __init__(
+        self, group: PacedTimeGroup, member: Member, reserved_ns: int, waited_ms: int, opened: list[TimeReservation], now_ms: int
+    ) -> None:
         self.group: PacedTimeGroup | None = group
         self._member: Member | None = member  # what it was charged to; None: its group got another pacing
         self._open = opened
@@ -42,6 +49,8 @@ class TimeReservation:
         self.waited_ms = waited_ms
         self.is_on_time = True
         self.is_excused = False
+        self.since_ms = now_ms
+        self._has_lapsed = False
         group.pending += reserved_ns
         group.open_fetches += 1
         opened.append(self)
@@ -59,6 +68,14 @@ class TimeReservation:
             group.take_back(self._member, self.reserved_ns, charged_ns)
         return True
 
+    def lapse(self) -> None:
+        """The request is in flight for long: what it has reserved is free, and what it is charged was not checked."""
+        if self.group is not None and not self._has_lapsed:
+            self.is_on_time = False
+            self._free(self.group)
+            self._has_lapsed = True
+            self.group.line.notify_first()
+
     def abandon(self) -> None:
         """No response comes any more."""
         if self.group is not None:
@@ -72,18 +89,23 @@ class TimeReservation:
             if isinstance(new, PacedTimeGroup):
                 self.is_on_time = False
                 self.group, self._member = new, None
-                new.pending += self.reserved_ns
-                new.open_fetches += 1
+                if not self._has_lapsed:
+                    new.pending += self.reserved_ns
+                    new.open_fetches += 1
                 self._open.append(self)
 
     def _release(self, group: PacedTimeGroup) -> bool:
-        """Free what is reserved; False: it was free."""
+        """Free what is reserved; False: no response is expected."""
         if self not in self._open:
             return False
         self._open.remove(self)
-        group.pending -= self.reserved_ns
-        group.open_fetches -= 1
+        self._free(group)
         return True
+
+    def _free(self, group: PacedTimeGroup) -> None:
+        if not self._has_lapsed:
+            group.pending -= self.reserved_ns
+            group.open_fetches -= 1
 
 
 class TimeAdmission:
@@ -194,7 +216,7 @@ class TimeAdmission:
         assert self._member is not None
         if self._place is not None:
             self._waited_ms = now_ms - self._place[1].joined_ms
-        reservation = TimeReservation(group, self._member, reserved_ns, self._waited_ms, self._open)
+        reservation = TimeReservation(group, self._member, reserved_ns, self._waited_ms, self._open, now_ms)
         reservation.is_on_time, reservation.is_excused = self._is_on_time, self._is_excused
         if self._is_excused:
             self._excused_ms = now_ms
@@ -217,6 +239,12 @@ class TimeAdmission:
             group = reservation.group
             if group is not None and group in replaced:
                 reservation.move(replaced[group])
+
+    def lapse(self, now_ms: int) -> None:
+        """Free what requests have reserved that are in flight for long."""
+        for reservation in self._open:
+            if now_ms - reservation.since_ms > RESERVED_MS_MAX:
+                reservation.lapse()
 
     def abandon(self) -> None:
         """The connection ends: free what is reserved, and leave the waiting requests."""

@@ -17,10 +17,10 @@ from quota.entity import ClientQuotaType, KafkaPrincipal
 from tests.support.frames.kafka_frames import throttle_ms
 from tests.support.ports import free_port
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway, quotas
-from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_broker import Hold, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
-from tests.support.scripted.scripted_frames import METADATA, metadata_request
-from tests.support.scripted.scripted_sockets import HOST
+from tests.support.scripted.scripted_frames import METADATA, fetch_request, metadata_request
+from tests.support.scripted.scripted_sockets import HOST, for_a_while
 
 VERSION = 12
 TINY = 1e-6
@@ -105,3 +105,22 @@ async def test_what_is_charged_can_be_seen() -> None:
         times = sluice.connections[0].session.responses.times
         assert times is not None
         assert times.rtt_ns > 0, "the kernel was not asked for the round trip"
+
+
+async def test_requests_that_a_broker_keeps_do_not_keep_others_waiting() -> None:
+    """What requests in flight have reserved of a schedule is free after a second, however long their client lets the broker keep them."""
+    hold = Hold()
+    settings = {"quotas": Quotas(pacing="paced", paced_burst_ms=1_000)}
+    async with ScriptedBroker(hold) as broker, open_gateway(broker, table=quotas(request=0.1), **settings) as sluice:
+        hostile = [await sluice.client() for _ in range(3)]
+        for client in hostile:
+            await client.send(fetch_request(1))
+        await sluice.until_connections(3)
+        other = await sluice.client()
+        await other.send(metadata_request(1, version=VERSION))
+        waiting = asyncio.ensure_future(other.read_frame())
+        sluice.sweep(900)
+        await for_a_while(0.1, lambda: not waiting.done())
+        sluice.sweep(1_100)
+        assert await asyncio.wait_for(waiting, 20)
+        hold.release()

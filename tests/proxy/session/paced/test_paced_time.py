@@ -15,6 +15,7 @@ from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.paced.time_group import PacedTimeGroup
 from proxy.session.requests.timed_requests import RESERVED_OF_ESTIMATE
+from proxy.session.throttle.time_admission import RESERVED_MS_MAX
 from tests.proxy.session.paced.test_paced_metering import Notes
 from tests.proxy.session.paced.test_paced_produce import answer
 from tests.proxy.session.throttle.test_request_time import (
@@ -263,6 +264,36 @@ def test_what_a_connection_has_reserved_ends_with_it(timed: ProxyFixture) -> Non
     timed.wait(0)
     assert (group.pending, len(group.line), group.open_fetches) == (0, 0, 0)
     assert group.lead_ms(timed.now_ms) == 100
+
+
+def test_a_request_in_flight_for_long_reserves_nothing(timed: ProxyFixture) -> None:
+    """A request in flight for more than a second reserves nothing, so others pass. Its handler time is charged later, as unchecked."""
+    timed.settings.meter = notes = Notes()
+    peers = [timed.connect() for _ in range(6)]
+    assert [peer.sends(empty_request(1, *LIST_OFFSETS)) for peer in peers[:5]] == [[1]] * 4 + [[]]
+    group = group_of(timed)
+
+    def lapse() -> None:
+        for peer in peers:
+            admission = peer.connection.session.fetch_admission.timed
+            if admission is not None:
+                admission.lapse(timed.now_ms)
+
+    timed.wait(RESERVED_MS_MAX)
+    lapse()
+    assert peers[4].forwarded() == []
+    timed.wait(1)
+    lapse()
+    timed.wait(0)
+    assert peers[4].forwarded() == [1]
+    assert (group.pending, group.open_fetches) == (pytest.approx(RESERVED_NS, rel=0.01), 1)
+    lapse()
+    peers[0].answers(empty_answer(1, *LIST_OFFSETS))
+    peers[1].client.close()
+    timed.wait(0)
+    assert (group.pending, group.open_fetches) == (pytest.approx(RESERVED_NS, rel=0.01), 1)
+    assert group.lead_ms(timed.now_ms) == 50
+    assert {kind for kind, _, _ in notes.noted} == {"unchecked"}
 
 
 def test_a_change_of_pacing_keeps_what_was_used(timed: ProxyFixture) -> None:
