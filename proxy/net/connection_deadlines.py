@@ -12,6 +12,7 @@ from proxy.net.relay.flow import Channel
 from proxy.net.sockets import silent_ms, unsent_bytes
 
 ACTIVE_MS = 1_000  # a client that has sent something since, and has no pending frame, met every deadline
+COUNTS_MS = 10_000  # a client that does not take responses, behind which a fetch counts for its group: others wait for that
 HUNG_MS = 5_000  # a broker that accepted nothing for this time will not accept what a departed client left
 BROKER_SILENT_MS = 50_000  # its host acknowledged nothing for this time; an idle one is probed after 30 s, then every 10
 ASK_KERNEL_AFTER_MS = 40_000  # of no answer from the broker
@@ -122,7 +123,9 @@ class ConnectionDeadlines:
             return None  # has its own deadline
         if connection.client.write_full_since_ms:
             untaken_ms = self._untaken_ms(connection.client, now_ms)
-            return CloseReason.SLOW_READER if untaken_ms > limits.undrained_ms else None
+            full_ms = now_ms - connection.client.write_full_since_ms
+            is_waited_for = full_ms > COUNTS_MS and connection.session.fetch_admission.counts_for_others
+            return CloseReason.SLOW_READER if untaken_ms > limits.undrained_ms or is_waited_for else None
         if (
             not requests.frames
             and not requests.pending.kept_bytes

@@ -102,6 +102,11 @@ class FetchAdmission:
         self.timed: TimedRequests | None = None
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
 
+    @property
+    def counts_for_others(self) -> bool:
+        """Whether a fetch in flight counts for a group, so that others may wait for what it returns."""
+        return any(group is not None for group, *_ in self.under_way)
+
     def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
         """Whether a fetch may be forwarded. If so, `bytes_max` is the most it may return; if not, `wait_until_ms` is when to check again.
 

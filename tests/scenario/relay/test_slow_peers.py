@@ -80,6 +80,24 @@ async def test_d05_a_reader_that_takes_nothing_is_dropped(unfinished: bytes) -> 
         slow.reset()
 
 
+async def test_d05_others_do_not_wait_for_a_slow_reader() -> None:
+    """A client that leaves responses unread for 10 s while a Fetch behind them counts for its group is closed; one without it is not."""
+    async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker, table=quotas(fetch=1e9)) as sluice:
+        one, several = await ask_and_not_read(sluice, 2)
+        (group,) = sluice.groups()
+        assert group.pending == 0
+        await several.send(fetch_request(6))
+        await until(lambda: group.pending > 0)
+        sluice.sweep(9_000)
+        assert sluice.closes == {}
+        sluice.sweep(11_000)
+        assert sluice.closes == {"slow_reader": 1}
+        assert [connection.peer for connection in sluice.connections] == [one.socket.getsockname()]
+        assert group.pending == 0
+        for client in (one, several):
+            client.reset()
+
+
 # --- D6
 
 
