@@ -63,6 +63,7 @@ class PacedGroup(PendingAbove):
         "_charged_by",
         "_cost",
         "_costs",
+        "_over_bytes",
         "_peak",
         "_peak_before",
         "_peak_since_ms",
@@ -115,6 +116,7 @@ class PacedGroup(PendingAbove):
         self._burst_bytes = 0  # not computed yet
         self.usual_period: object | None = None
         self._unchecked_ns = 0  # the part of the lead that was charged without a check
+        self._over_bytes = 0  # the largest response above what was requested, since the schedule was idle
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.declared = tags.get(GROUP_TAG)
@@ -325,10 +327,11 @@ class PacedGroup(PendingAbove):
         return self.line.charge(member, cost_ns, now_ns)
 
     def take_back(self, member: Member, reserved: int, size: int) -> float:
-        """Take back what members were charged too much for a fetch that reserved more than it returned; return what `member` gets back."""
+        """Let members pay the difference of what a fetch reserved and returned; return what `member` gets back, below 0 if it pays."""
         cost_ns: float = self.cost_ns(reserved) - self.cost_ns(size)
         if self.parent is not None:
-            cost_ns = max(cost_ns, self.parent.take_back(self.line.root, reserved, size))
+            above_ns = self.parent.take_back(self.line.root, reserved, size)
+            cost_ns = max(cost_ns, above_ns) if size <= reserved else min(cost_ns, above_ns)
         return self.line.take_back(member, cost_ns)
 
     @property
@@ -418,6 +421,16 @@ class PacedGroup(PendingAbove):
         self._peak = max(self._peak, fetches)
         shared = min(group.burst_bytes for group in self.chain)
         return max(1, shared // (max(self._peak, self._peak_before, 1) + self.processes))
+
+    def note_over(self, size: int) -> None:
+        """Note a response that is larger than what its fetch requested, because its first batch is."""
+        self._over_bytes = max(self._over_bytes, size)
+
+    def over_bytes(self, now_ms: int) -> int:
+        """Return the size of the largest such response since the schedule was idle last: a fetch of a new connection may return as much."""
+        if self._over_bytes and not self.lead_ms(now_ms):
+            self._over_bytes = 0
+        return self._over_bytes
 
     @property
     def open_everywhere(self) -> int:

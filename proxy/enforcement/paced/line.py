@@ -142,7 +142,10 @@ class PacedLine:
         return member.charge(cost_ns, now_ns, self._burst_ns)
 
     def take_back(self, member: Member, cost_ns: float) -> float:
-        """Take back what a member was charged too much, and notify the request that goes next; return what the member gets back."""
+        """Take back what a member was charged too much, or charge the rest if that is below 0, and notify the request that goes next.
+
+        Return what the member gets back.
+        """
         cost_ns = self._take_back(member, cost_ns)
         self.notify_first()
         return cost_ns

@@ -103,6 +103,11 @@ class FetchAdmission:
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
 
     @property
+    def has_answers(self) -> bool:
+        """Whether this connection has had a response to a fetch."""
+        return self._answer_bytes != UNKNOWN
+
+    @property
     def counts_for_others(self) -> bool:
         """Whether a fetch in flight counts for a group, so that others may wait for what it returns."""
         return any(group is not None for group, *_ in self.under_way)

@@ -144,7 +144,8 @@ class PacedAdmission:
     def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
         most = min(group.share_bytes(now_ms), requested)
-        return most, max(most, self.fetches.over_bytes)
+        over_bytes = self.fetches.over_bytes if self.fetches.has_answers else group.over_bytes(now_ms)
+        return most, max(most, over_bytes)
 
     def produced(self, group: PacedGroup, size: int, now_ms: int) -> None:
         """Charge a Produce that passes now."""
@@ -171,11 +172,13 @@ class PacedAdmission:
             self.leave_line()
 
     def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
-        """The response to a fetch has arrived that had reserved bytes: what it did not use is free again."""
+        """The response to a fetch has arrived that had reserved bytes: its member pays the difference."""
         self.answered_waited_ms = reservation.waited_ms
         self.fetches.over_bytes = size_bytes if size_bytes > most else 0
+        if size_bytes > most:
+            group.note_over(size_bytes)
         group.open_fetches -= 1
-        if size_bytes < reserved:
+        if size_bytes != reserved:
             group.take_back(reservation.member, reserved, size_bytes)
 
     def leave_line(self) -> None:

@@ -222,7 +222,7 @@ class SharedPacedGroup(SharedRounds, SharedPending, PacedGroup):
         return super().charge_members(member, size, now_ns)
 
     def take_back(self, member: Member, reserved: int, size: int) -> float:
-        """Take back what members were charged too much for a fetch that reserved more than it returned."""
+        """Let members pay the difference of what a fetch reserved and what it returned, and publish it to the other members of a fleet."""
         if self._assumption is not None:
             note_used(member, self.line.root, size - reserved, self.line.top.seen_ns // MS_NS)
         return super().take_back(member, reserved, size)

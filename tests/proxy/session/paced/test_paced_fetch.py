@@ -95,6 +95,50 @@ def test_a_larger_batch_is_charged_whole(paced: ProxyFixture) -> None:
     assert group.pending == 2_500
 
 
+def test_a_larger_batch_is_charged_to_its_member(paced: ProxyFixture) -> None:
+    """A client that fetches larger batches than it requests, each on a new connection, gets no more than another one that does not."""
+    got = {"10.0.0.1": 0, "10.0.0.2": 0}
+    asks: dict[str, tuple[Peer, int]] = {}
+    for host in got:
+        peer = paced.connect(host=host)
+        peer.client.arrive(ask(1))
+        asks[host] = peer, 1
+    for _ in range(6_000):
+        for host, (peer, number) in asks.items():
+            if not peer.broker.written:
+                continue
+            most = requested_bytes(peer)
+            assert most is not None
+            size = 3 * most if host == "10.0.0.1" else most
+            peer.broker.arrive(fetched_of(size, number))
+            got[host] += size
+            if host == "10.0.0.1":
+                peer.client.close()
+                paced.wait(0)
+                peer, number = paced.connect(host=host), 0
+            peer.client.arrive(ask(number + 1))
+            asks[host] = peer, number + 1
+        paced.wait(20)
+    first, second = got.values()
+    assert first <= 1.05 * second, "it got three times as much"
+
+
+def test_larger_batches_of_new_connections_are_expected(paced: ProxyFixture) -> None:
+    """A Fetch of a new connection reserves as much as the largest response above what was requested, until the schedule is idle."""
+    paced.connect().asks(ask(1), fetched_of(900, 1))
+    peers = [paced.connect() for _ in range(4)]
+    assert [peer.sends(ask(1)) for peer in peers] == [[]] * 4, "a lead of 900 ms, and 900 bytes each"
+    paced.wait(800)
+    assert [peer.forwarded() for peer in peers] == [[1], [], [], []]
+    group = group_of(paced)
+    assert group.pending == 900
+    for peer in peers:
+        peer.client.close()
+    paced.wait(200)
+    paced.connect().sends(ask(1))
+    assert group.pending < 500, "the schedule was idle"
+
+
 def test_a_connection_that_ends_reserves_nothing(paced: ProxyFixture) -> None:
     """What a connection has reserved, and its place among the waiting fetches, end with it; its response is still charged."""
     first, second, third = paced.connect(), paced.connect(), paced.connect()
