@@ -71,6 +71,22 @@ def check_readable(directory: Path) -> None:
             pass
 
 
+def check_new(option: str, path: AnyPath) -> None:
+    """Check, before a long computation, that a directory does not exist yet, and that a local one can be created.
+
+    Args:
+        option: the option that names it.
+        path: the directory.
+
+    Raises:
+        BadInputError: it exists, or cannot be created.
+    """
+    if path.exists() if isinstance(path, Path) else path.is_dir():
+        raise BadInputError(f"{option} {path}: exists already; name a new directory, or remove this one")
+    if isinstance(path, Path):
+        check_directory(path.parent)
+
+
 def check_directory(path: Path) -> None:
     """Check, before a long computation, that a directory can be written to or created.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from metering_format.manifest import Manifest
+from metering_format.manifest import RUN_KEYS, Manifest, TypeCount, UsageTotal
 from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, is_inside
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
@@ -20,6 +20,8 @@ from pipeline.text import counted
 MANIFEST_BYTES_MAX: Final = 16 * 2**20
 HASHING_THREADS: Final = 4
 _CHUNK: Final = 2**20
+_NO_COUNTS: Final[dict[str, TypeCount]] = {}
+_NO_USAGE: Final = UsageTotal()
 
 
 RunKey = tuple[str, str]
@@ -165,6 +167,12 @@ def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
     for its in runs.values():
         its.sort(key=lambda manifest: (manifest.first_seq, manifest.part))
     return runs
+
+
+def brief(manifest: Manifest, like: Manifest | None = None) -> Manifest:
+    """Return a manifest without its files and totals. What describes the run it shares with another one of the run."""
+    shared = {} if like is None else {name: getattr(like, name) for name in RUN_KEYS if getattr(like, name) == getattr(manifest, name)}
+    return msgspec.structs.replace(manifest, files=(), counts=_NO_COUNTS, usage=_NO_USAGE, **shared)
 
 
 def file_sha256(path: AnyPath) -> str:

@@ -1,8 +1,8 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
 python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
-    [--only proof|paced|speed|cost|tables|iceberg|small|stream|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
-    [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
+    [--only proof|paced|speed|cost|tables|iceberg|small|many|stream|workers|fleet|hundred-million] [--workers N] [--members N]
+    [--file-sets N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -29,7 +29,9 @@ from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.stream_history import measured_histories
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
+from bench.pipeline.validation import of_many
 from bench.pipeline.validation.of_fleet import judged_fleet
+from bench.pipeline.validation.of_many import measured_many
 from bench.pipeline.validation.of_paced import judged_paced
 from bench.pipeline.validation.of_workers import judged
 
@@ -38,6 +40,7 @@ PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof 
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
 HOUR_S = 3_600
 TABLES_EVENTS_FEW = 25_000
+FILE_SETS_SMALL, FILE_SETS_MANY = 3_000, 10_000
 EVENTS_MANY = 100_000_000
 GROUP_BYTES = 4 * 2**30
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
@@ -83,9 +86,13 @@ def main() -> int:
                 report.add("", f"- {one.line()}", f"  {group}")
                 report.data.setdefault("hundred-million", []).append({**one._asdict(), "group": group})
         if options.only == "small":
-            small = list(measured_small(folder, options.file_sets))
+            small = list(measured_small(folder, options.file_sets or FILE_SETS_SMALL))
             report.add("", *HEADER, *(arm.line() for arm in small))
             report.data["small"] = [arm._asdict() for arm in small]
+        if options.only == "many":
+            many = list(measured_many(folder, options.file_sets or FILE_SETS_MANY, options.engine))
+            report.add("", *of_many.HEADER, *(arm.line() for arm in many))
+            report.data["many"] = [arm._asdict() for arm in many]
         if options.only == "stream":
             histories = list(measured_histories(folder))
             report.add("", *stream_history.HEADER, *(arm.line() for arm in histories))
@@ -241,12 +248,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument(
         "--only",
-        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "stream", "workers", "fleet", "hundred-million"],
+        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "many", "stream", "workers", "fleet", "hundred-million"],
         help="only this part; hundred-million has ten times as many decisions by default, and a memory control group of 4 GiB",
     )
-    parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the parts `tables` and `hundred-million`")
+    parser.add_argument("--engine", choices=["local", "spark"], help="only this engine, in `tables`, `many` and `hundred-million`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
-    parser.add_argument("--file-sets", type=int, default=3_000, help="number of file sets in the part `small`")
+    parser.add_argument("--file-sets", type=int, help="number of file sets: 3,000 in the part `small`, 10,000 in `many` by default")
     parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, help="folder for the result files")

@@ -22,7 +22,7 @@ from pipeline.memory import keep_memory
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.session import session
 from pipeline.spark.validation.sql_form import cross_check
-from pipeline.spark.validation.validate import validate_runs
+from pipeline.spark.validation.validate import local_runs, validate_runs
 from pipeline.validation.local import validate
 
 
@@ -45,7 +45,7 @@ def _timed(spark: Any, what: str, directory: Path) -> dict[str, Any]:
 
 
 def _file_parallel(spark: Any, directory: Path) -> Any:
-    verdict = validate_runs(spark, directory, checked_runs(directory))
+    verdict = validate_runs(spark, local_runs(directory))
     return [verdict.decisions, verdict.violations]
 
 

@@ -1,17 +1,21 @@
 """`sluice meter validate`."""
 
+import functools
 import json
 import sys
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import SPARK, Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT, SPARK_OUTPUT
 from pipeline.errors import BadInputError
-from pipeline.storage.paths import AnyPath, path_of
+from pipeline.files import check_new
+from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
 from sluice.object_store import is_url
 
 if TYPE_CHECKING:
@@ -43,6 +47,12 @@ if TYPE_CHECKING:
     help="Also compare throttle times of brokers, which enforce the same quotas, with those of Sluice, by group.",
 )
 @click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Maximum number of groups to print.")
+@click.option(
+    "--violations",
+    type=SPARK_OUTPUT,
+    metavar="DIR",
+    help="Verify each file against its manifest, then also write the first divergence of every group to this new directory, as Parquet.",
+)
 @clear_errors
 @common_options("local", "spark", explain="Print the samples that prove each divergence.")
 def validate(
@@ -50,6 +60,7 @@ def validate(
     out: AnyPath | None,
     quotas: AnyPath | str | None,
     max_violations: int,
+    violations: AnyPath | str | None,
     common: Common,
     *,
     cross_check: bool,
@@ -59,35 +70,60 @@ def validate(
     is_there = is_url(source)
     if cross_check and (common.engine != SPARK or is_there):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
-    every_byte = out is not None or common.form == "html"
+    every_byte = out is not None or violations is not None or common.form == "html"
     is_of_spark = is_there and common.engine == SPARK
     reads_here = quotas is not None or against_broker
-    given = (("--quotas", quotas), ("--in", source if is_of_spark and reads_here else None))
+    if isinstance(violations, str) and common.engine != SPARK and not is_of_hadoop(violations):
+        violations = path_of(violations)
+    given = (("--quotas", quotas), ("--in", source if is_of_spark and reads_here else None), ("--violations", violations))
     with opener(common.engine, common.session, given) as opened:
+        if violations is not None:
+            check_new("--violations", opened(violations))
         by_file = _check_by_file(_directory(source, opened, common), opened(quotas)) if quotas is not None else {}
         compared = _compare(_directory(source, opened, common)) if against_broker else None
-        verdict = _judge(source, common, every_byte=every_byte, cross_check=cross_check)  # the end of its session is that of the block's
-    verdict.add(by_file)
+        asked = _Asked(every_byte, cross_check, max_violations, violations, by_file)
+        verdict = _judge(source, common, asked)  # the end of its session is that of the block's
     if compared is not None:
         verdict.against_broker, lost = compared
         verdict.incomplete += lost
     if not verdict.holds and not every_byte and not is_of_spark:
         _check_undamaged(path_of(source), verdict)
-    _report(verdict, out, common, max_violations)
+    _report(verdict, out, common, max_violations, violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
     if verdict.incomplete:
         sys.exit(INCOMPLETE)
 
 
-def _judge(source: str, common: Common, *, every_byte: bool, cross_check: bool) -> "Verdict":
-    if common.engine == SPARK:
-        from pipeline.spark.validation.validate import validate as validate_on_spark
+class _Asked(NamedTuple):
+    """What is judged, and where the table of divergences goes: on Spark a URL is a text, for the local engine a path of a store."""
 
-        return validate_on_spark(source, common.session, every_byte=every_byte, in_sql=cross_check)
+    every_byte: bool
+    cross_check: bool
+    max_violations: int
+    table: AnyPath | str | None
+    by_file: "dict[RunKey, Findings]"
+
+
+def _judge(source: str, common: Common, asked: _Asked) -> "Verdict":
+    if common.engine == SPARK:
+        from pipeline.spark.validation.validate import Wanted
+        from pipeline.spark.validation.validate import validate as validate_on_spark
+        from pipeline.spark.written import write_new
+
+        wanted = Wanted(asked.max_violations, more=asked.by_file, in_sql=asked.cross_check, every_byte=asked.every_byte)
+        if asked.table is not None:
+            assert isinstance(asked.table, (Path, str))
+            wanted = replace(wanted, use=functools.partial(write_new, "--violations", asked.table))
+        return validate_on_spark(source, common.session, wanted)
+    from pipeline.report.divergences_table import write_divergences
     from pipeline.validation.local import validate as validate_here
 
-    return validate_here(path_of(source), every_byte=every_byte)
+    verdict = validate_here(path_of(source), every_byte=asked.every_byte, more=asked.by_file)
+    if asked.table is not None:
+        assert not isinstance(asked.table, str)
+        write_divergences(asked.table, verdict)
+    return verdict
 
 
 def _directory(source: str, opened: "Open", common: Common) -> AnyPath:
@@ -120,7 +156,7 @@ def _check_undamaged(source: AnyPath, verdict: "Verdict") -> None:
     check_undamaged(source, blamed)
 
 
-def _report(verdict: "Verdict", out: AnyPath | None, common: Common, max_violations: int) -> None:
+def _report(verdict: "Verdict", out: AnyPath | None, common: Common, max_violations: int, table: AnyPath | str | None) -> None:
     from pipeline.commands.execution.output import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict
@@ -138,5 +174,5 @@ def _report(verdict: "Verdict", out: AnyPath | None, common: Common, max_violati
     elif common.form == "html":
         click.echo(draw_verdict(verdict, max_violations), nl=False)
     else:
-        for line in lines_of(verdict, max_violations, explain=common.explain):
+        for line in lines_of(verdict, max_violations, explain=common.explain, table=table):
             click.echo(line)

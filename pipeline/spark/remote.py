@@ -33,6 +33,8 @@ Judge = Callable[[Work, Mapping[str, bytes]], bytes]
 """Gets the manifests of a task, and the content of their files by path."""
 Do = Callable[[bytes, Mapping[str, bytes]], bytes]
 """Gets the work of a task, and the content of its files by path."""
+DoRows = Callable[[int, bytes, Mapping[str, bytes]], Iterable[pa.RecordBatch]]
+"""Gets the position of a task, its work, and the content of its files by path; returns rows."""
 OF_WORK: Final = ""
 """In place of a path, with the work of a task as the content."""
 
@@ -116,11 +118,33 @@ def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+
+    def result_of(position: int, work: bytes, files: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
+        result = pa.array([do(work, files)], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
+
     with one_file_a_batch(spark) as own:
-        held = files_and_works(own, root, needs, works).repartition(max(len(works), 1), "position")
-        found = held.mapInArrow(_doing(do), "position int, result binary").collect()
+        found = rows_at(own, root, wanted, works, result_of, "position int, result binary").collect()
     return {row["position"]: bytes(row["result"]) for row in found}
+
+
+def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], works: Mapping[int, bytes], do: DoRows, schema: str) -> Any:
+    """Return a frame of what `do` returns for each task.
+
+    Args:
+        spark: a session of `one_file_a_batch`.
+        root: the directory, as `runs_at` returns it.
+        wanted: the manifests of each task, whose files it gets.
+        works: the work of each task, which no other task gets.
+        do: runs in the tasks.
+        schema: of its rows.
+
+    Raises:
+        IncompleteError: a file that a manifest lists is missing.
+    """
+    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+    held = files_and_works(spark, root, needs, works).repartition(max(len(works), 1), "position")
+    return held.mapInArrow(_doing(do), schema)
 
 
 def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
@@ -178,15 +202,14 @@ def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
         raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
-def _doing(do: Do) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _doing(do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held: dict[int, dict[str, bytes]] = {}
         for batch in batches:
             for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
                 held.setdefault(position, {})[path] = content
         for position, files in held.items():
-            result = pa.array([do(files.pop(OF_WORK), files)], pa.binary())
-            yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
+            yield from do(position, files.pop(OF_WORK), files)
 
     return work
 

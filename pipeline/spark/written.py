@@ -13,14 +13,39 @@ from pyspark.sql import functions as F
 
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.rollup.publish import STAGING
+from pipeline.spark.hadoop_files import hadoop_url
 from sluice.object_store import is_url
 
+ON_A_CLUSTER: Final = "name a folder that every worker mounts at this path, or run it here (--master local[*])"
+"""Remedy for files that are on the disks of workers only."""
 _ROWS: Final = "rows"
 
 
 def url_of(path: Path | str) -> str:
     """Return a local path as a URL for Spark. Without a scheme, Spark would use the cluster's default file system."""
     return str(path) if is_url(str(path)) else f"file://{path}"
+
+
+def write_new(option: str, place: Path | str, frame: DataFrame, number: int) -> None:
+    """Write a frame to a new directory.
+
+    Args:
+        option: the option that names it.
+        place: local path, or URL of a file system that Hadoop supports.
+        frame: the rows.
+        number: their number.
+
+    Raises:
+        BadInputError: another number of rows is there.
+    """
+    where = hadoop_url(place) if isinstance(place, str) else url_of(place.resolve())
+    frame.write.parquet(where)
+    if isinstance(place, str):
+        there, remedy = frame.sparkSession.read.parquet(where).count(), "remove the directory, and run this again"
+    else:
+        there, remedy = _rows_here(place.rglob("*.parquet")), ON_A_CLUSTER
+    if there != number:
+        raise BadInputError(f"{option} {place}: the workers wrote {number:,} rows, and {there:,} are there; {remedy}")
 
 
 def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **options: Any) -> int:
@@ -73,9 +98,12 @@ def check_rows(out: Path, table: Path, written: int, files: Iterable[Path]) -> N
     Raises:
         BadInputError: the numbers differ.
     """
-    here = sum(pq.read_metadata(file).num_rows for file in files)
+    here = _rows_here(files)
     if here != written:
         name = next(part for part in table.parts if not part.startswith("."))
         counted = f"the workers wrote {written:,} rows of {name}, and {here:,} are on this machine, so none is published"
-        remedy = "name a folder that every worker mounts at this path, or run it here (--master local[*])"
-        raise BadInputError(f"--out {out}: {counted}; {remedy}")
+        raise BadInputError(f"--out {out}: {counted}; {ON_A_CLUSTER}")
+
+
+def _rows_here(files: Iterable[Path]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)

@@ -15,12 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import msgspec
-
-from metering_format.manifest import RUN_KEYS, Manifest, TypeCount, UsageTotal, manifest_text
+from metering_format.manifest import Manifest, manifest_text
 from pipeline.completeness import Completeness, completeness_of
 from pipeline.errors import IncompleteError
-from pipeline.manifest import FoundManifest, RunKey, in_order, same_name
+from pipeline.manifest import FoundManifest, RunKey, brief, in_order, same_name
 from pipeline.stream.listing import Listed
 from pipeline.validation.warm_up import Work, warm_up_span_ms, work_of
 
@@ -28,8 +26,6 @@ Position = tuple[int, int]
 """First sequence number and part of a file set, its place in the run."""
 WHOLE_MAX: Final = 1_024
 """Number of whole manifests in memory, of a few KiB each."""
-_NO_COUNTS: Final[dict[str, TypeCount]] = {}
-_NO_USAGE: Final = UsageTotal()
 
 
 class _Text(NamedTuple):
@@ -278,12 +274,6 @@ class History:
 
 def _position(manifest: Manifest) -> Position:
     return manifest.first_seq, manifest.part
-
-
-def brief(manifest: Manifest, like: Manifest | None) -> Manifest:
-    """Return a manifest without its files and totals. What describes the run it shares with another one of the run."""
-    shared = {} if like is None else {name: getattr(like, name) for name in RUN_KEYS if getattr(like, name) == getattr(manifest, name)}
-    return msgspec.structs.replace(manifest, files=(), counts=_NO_COUNTS, usage=_NO_USAGE, **shared)
 
 
 def _digest(data: bytes) -> bytes:

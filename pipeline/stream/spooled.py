@@ -1,17 +1,17 @@
-"""Verdicts of file sets in a temporary file, which is read one run at a time: those of a long history need not fit into memory."""
+"""Verdicts of file sets in a temporary file, which are read one at a time, run by run: those of a long history need not fit into memory."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
 import msgspec
 
 from metering_format.manifest import Manifest
-from pipeline.manifest import RunKey
-from pipeline.stream.history import Position, brief
+from pipeline.manifest import RunKey, brief
+from pipeline.stream.history import Position
 from pipeline.stream.judged import Judged
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
@@ -71,10 +71,14 @@ class SpooledVerdicts:
         """Return the file sets of each run in decision order, without files and totals."""
         return {key: [run[position].manifest for position in sorted(run)] for key, run in self._runs.items()}
 
-    def runs(self) -> Iterator[tuple[RunKey, list[tuple[Manifest, FileSetVerdict]]]]:
-        """Yield each run with its file sets and their verdicts in decision order."""
+    def runs(self) -> Iterator[tuple[RunKey, Iterator[tuple[Manifest, FileSetVerdict]]]]:
+        """Yield each run with its file sets and their verdicts in decision order, which are read one at a time."""
         for key, run in self._runs.items():
-            yield key, [(run[position].manifest, self._read(run[position])) for position in sorted(run)]
+            yield key, self._read_run(run)
+
+    def _read_run(self, run: Mapping[Position, _Place]) -> Iterator[tuple[Manifest, FileSetVerdict]]:
+        for position in sorted(run):
+            yield run[position].manifest, self._read(run[position])
 
     def _place_of(self, manifest: Manifest) -> _Place:
         return self._runs[manifest.proxy_id, manifest.run_id][manifest.first_seq, manifest.part]

@@ -1,14 +1,27 @@
 """One divergence with its run and group: as a line for people, with the samples that prove it, and as a plain row."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipeline.replay.findings import WHOLE_FILE, Finding
+import pyarrow as pa
+
+from pipeline.replay.findings import WHOLE_FILE, Finding, Kind
 from pipeline.text import utc_time
 
 COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "kind", "what", "expected", "recorded")
-"""Columns of a divergence in CSV; only JSON includes the samples that prove it."""
+"""Columns of a divergence in CSV; only JSON and tables include the samples that prove it."""
+SCHEMA: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("proxy_id", "run_id", "group", "kind")),
+        *((name, pa.int64()) for name in ("group_ref", "seq", "ts_ms")),
+        *((name, pa.string()) for name in ("what", "expected", "recorded")),
+        ("evidence", pa.list_(pa.string())),
+    ]
+)
+"""Columns of tables of divergences."""
+ORDER: Final = ("proxy_id", "run_id", "seq", "group_ref")
+"""Divergences are in the order of these columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +69,17 @@ class Divergence:
             "recorded": finding.recorded,
             "evidence": list(finding.evidence),
         }
+
+
+def finding_of_row(row: Mapping[str, Any]) -> Finding:
+    """Return the finding of a row, as `as_row` makes it."""
+    return Finding(
+        Kind(row["kind"]),
+        row["group_ref"],
+        row["seq"],
+        row["ts_ms"],
+        expected=row["expected"],
+        recorded=row["recorded"],
+        what=row["what"],
+        evidence=tuple(row["evidence"]),
+    )

@@ -71,6 +71,46 @@ class FleetUsage:
         return asdict(self)
 
 
+@dataclass(slots=True)
+class FleetFigures:
+    """Figures about some groups of a fleet; those of all groups add up to `FleetUsage`.
+
+    Attributes:
+        name, groups, rates, highest_rate, usage, without_files, not_compared: as in `FleetUsage`.
+        lags: of all comparisons.
+    """
+
+    name: str
+    groups: int = 0
+    lags: Lags = field(default_factory=Lags)
+    rates: int = 0
+    highest_rate: float | None = None
+    usage: list[MemberUsage] = field(default_factory=list)
+    without_files: list[str] = field(default_factory=list)
+    not_compared: list[str] = field(default_factory=list)
+
+    def merge(self, other: "FleetFigures") -> None:
+        """Add the figures of other groups."""
+        self.groups += other.groups
+        self.lags.merge(other.lags)
+        self.rates += other.rates
+        rates = [one for one in (self.highest_rate, other.highest_rate) if one is not None]
+        self.highest_rate = max(rates, default=None)
+        known = {(one.member, one.quota_type): one for one in self.usage}
+        for one in other.usage:
+            its = known.setdefault((one.member, one.quota_type), MemberUsage(one.member, one.quota_type))
+            its.units += one.units
+            its.assumed += one.assumed
+            its.assumed_now += one.assumed_now
+            its.left_out += one.left_out
+        self.usage = [known[place] for place in sorted(known)]
+
+    def result(self) -> FleetUsage:
+        """Return the figures of the fleet."""
+        lags = (self.lags.number, self.lags.within(99), self.lags.within(100))
+        return FleetUsage(self.name, self.groups, *lags, self.rates, self.highest_rate, self.usage, self.without_files, self.not_compared)
+
+
 class FleetJudge:
     """Compares the members of one fleet, group by group.
 
@@ -195,14 +235,12 @@ class FleetJudge:
             its = history.value[history.source == member.source(ASSUMED_NOW)]
             usage.assumed_now += int(its[its > 0].sum())
 
-    def result(self) -> FleetUsage:
-        """Return the figures."""
-        return FleetUsage(
+    def result(self) -> FleetFigures:
+        """Return the figures about the groups that were compared."""
+        return FleetFigures(
             self._files.name,
             self._groups,
-            self._lags.number,
-            self._lags.within(99),
-            self._lags.within(100),
+            self._lags,
             len(self._rates),
             max(self._rates, default=None),
             [self._usage[place] for place in sorted(self._usage)],

@@ -16,17 +16,17 @@ _TABLES: Final = {"samples", "usage", "comparisons", "dim_group", "dim_bound", "
 """File sets with another table, such as `gaps`, are judged alone."""
 
 
-def judge_run(file_sets: Sequence[FileSet]) -> Iterator[tuple[FileSet, FileSetVerdict]]:
+def judge_run(file_sets: Sequence[FileSet], begin: int = 0) -> Iterator[tuple[FileSet, FileSetVerdict]]:
     """Yield each file set of a run with its verdict, in order.
 
     Args:
-        file_sets: all file sets of the run, in order.
+        file_sets: file sets of the run, in order: all of them, or those of a part after the earlier ones that can affect it.
+        begin: position of the first one to judge.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    losses = Losses()
-    begin = 0
+    losses = Losses.of(file_sets[:begin])
     while begin < len(file_sets):
         end = _end_of_part(file_sets, begin, losses)
         own = file_sets[begin:end]

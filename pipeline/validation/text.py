@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator
 
+from pipeline.storage.paths import AnyPath
 from pipeline.text import counted, table_lines
 from pipeline.validation.against_broker import HEADER, cells
 from pipeline.validation.fleet import FleetUsage
 from pipeline.validation.verdict import Verdict
 
 
-def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterator[str]:
+def lines_of(verdict: Verdict, max_violations: int, *, explain: bool, table: AnyPath | str | None = None) -> Iterator[str]:
     """Yield the lines of a verdict.
 
     Args:
         verdict: the verdict.
         max_violations: number of groups to show the first divergence of.
         explain: also show the live samples that prove each divergence.
+        table: the directory with the first divergences of all groups; None: they are in no table.
     """
     yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each recomputed"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
@@ -43,9 +45,9 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     yield f"verdict     {verdict.violations:,} divergences ({kinds}); the first of each group:"
     for divergence in verdict.divergences(max_violations):
         yield from divergence.lines(explain=explain)
-    more = len(verdict.first()) - max_violations
+    more = verdict.groups_with_divergences - max_violations
     if more > 0:
-        yield f"  … and {more} more groups (--max-violations)"
+        yield f"  … and {more} more groups (" + ("--max-violations)" if table is None else f"all of them are in {table})")
 
 
 def _against_broker(verdict: Verdict) -> Iterator[str]:
@@ -76,10 +78,10 @@ def _fleet(fleet: FleetUsage) -> Iterator[tuple[str, str]]:
 
 def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the results of checks other than the replay, each as a name and a line."""
-    if verdict.long_runs:
-        highest = max(verdict.long_runs, key=lambda one: one.ratio)
+    highest = verdict.long_runs.highest
+    if highest is not None:
         paced = ", paced" if highest.is_paced else ""
-        long_runs = counted(len(verdict.long_runs), "group")
+        long_runs = counted(verdict.long_runs.groups, "group")
         yield (
             "long run",
             f"{long_runs}, at most {highest.ratio:.3f} of the bound, limit {highest.allowed:.3f}{paced}",

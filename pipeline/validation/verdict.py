@@ -11,14 +11,11 @@ from pipeline.replay.findings import Finding, Findings
 from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.divergence import Divergence
-from pipeline.validation.file_set_verdict import FileSetVerdict
 from pipeline.validation.fleet import FleetUsage
 from pipeline.validation.rules.application import Observed
-from pipeline.validation.rules.buckets import check_buckets
-from pipeline.validation.rules.group_bits import number_of, united
-from pipeline.validation.rules.long_run import LongRun, judge_run
-from pipeline.validation.rules.settings import check_settings
+from pipeline.validation.rules.whole_run.rates import LongRuns
 from pipeline.validation.shared_usage import SharedUsage
+from pipeline.validation.whole_run import RunVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +40,13 @@ class Verdict:
 
     Attributes:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
+        further_groups: number of groups with divergences whose first one is not in `findings`: Spark returns those that are printed.
         names: display names of groups with findings, by (proxy_id, run_id) and group number.
         unjudged: number of decisions that are too close after a loss to be recomputed.
         removed: file sets that retention removed, one line each; they are not losses.
         incomplete: known losses, one line each: gaps that the proxy reported, truncated file sets, runs without an end.
         manifests: SHA-256 of every judged manifest, by its path.
-        long_runs: long-run rate of each group that was active for a minute or more.
+        long_runs: long-run rates of the groups that were active for a minute or more.
         cross_check: the result in SQL, when requested.
         against_broker: the comparison with the brokers' throttle times by group, when requested.
         observed: throttles that were decided without effect on a client, because the mode or a switch was `observe`.
@@ -62,12 +60,13 @@ class Verdict:
     replayed_exactly: int = 0
     dropped: int = 0
     findings: dict[RunKey, Findings] = field(default_factory=dict)
+    further_groups: int = 0
     names: dict[RunKey, dict[int, str]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     incomplete: list[str] = field(default_factory=list)
     manifests: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
-    long_runs: list[LongRun] = field(default_factory=list)
+    long_runs: LongRuns = field(default_factory=LongRuns)
     cross_check: CrossCheck | None = None
     against_broker: list[Compared] | None = None
     observed: Observed = field(default_factory=Observed)
@@ -132,7 +131,12 @@ class Verdict:
     def first(self) -> list[tuple[RunKey, Finding]]:
         """Return the first divergence of each group, in decision order."""
         found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
-        return sorted(found, key=lambda pair: (pair[0], pair[1].seq))
+        return sorted(found, key=lambda pair: (pair[0], pair[1].seq, pair[1].group_ref))
+
+    @property
+    def groups_with_divergences(self) -> int:
+        """The number of groups that have divergences, where those of whole files are a group of each run."""
+        return sum(len(findings.first) for findings in self.findings.values()) + self.further_groups
 
     def divergences(self, max_violations: int) -> list[Divergence]:
         """Return the first divergence of each group with its run and display name."""
@@ -153,10 +157,10 @@ class Verdict:
             "counts": self.counts,
             "would_have_waited": self.observed._asdict(),
             "long_run": {
-                "groups": len(self.long_runs),
-                "paced_groups": sum(one.is_paced for one in self.long_runs),
-                "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
-                "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
+                "groups": self.long_runs.groups,
+                "paced_groups": self.long_runs.paced_groups,
+                "highest_ratio": None if self.long_runs.highest is None else self.long_runs.highest.ratio,
+                "nearest_to_ceiling": self.long_runs.nearest_to_ceiling,
             },
             "shared": None if self.shared is None else self.shared.as_dict(),
             "fleets": [fleet.as_dict() for fleet in self.fleets],
@@ -169,50 +173,29 @@ class Verdict:
         }
 
 
-def merge(
-    file_sets: Mapping[RunKey, Sequence[tuple[Manifest, FileSetVerdict]]],
-    hashes: Mapping[str, str],
-    removed: Mapping[RunKey, int] | None = None,
-) -> Verdict:
-    """Merge the verdicts of all file sets.
-
-    Args:
-        file_sets: manifest and verdict of each file set by run, in decision order.
-        hashes: SHA-256 of each manifest, by its path.
-        removed: sequence number of the last decision that retention removed, by run.
-    """
-    verdict = Verdict(manifests=dict(hashes))
-    for key, judged in file_sets.items():
-        add_run(verdict, key, judged)
-    add_completeness(verdict, {key: [manifest for manifest, _ in judged] for key, judged in file_sets.items()}, removed or {})
-    return verdict
-
-
-def add_run(verdict: Verdict, key: RunKey, judged: Sequence[tuple[Manifest, FileSetVerdict]]) -> None:
-    """Add the verdicts of all file sets of a run, in decision order, without the completeness of the run."""
-    findings = verdict.findings[key] = Findings()
-    findings.merge(file_set.findings for _, file_set in judged)
-    long_runs, too_fast = judge_run((file_set.throttle_windows for _, file_set in judged))
-    verdict.long_runs += long_runs.values()
-    for finding in too_fast:
-        findings.add(finding)
-    check_buckets([(manifest, file_set.buckets) for manifest, file_set in judged], findings, is_whole=judged[0][0].first_seq == 0)
-    check_settings([(manifest, file_set.states) for manifest, file_set in judged], findings)
-    verdict.groups += number_of(united(file_set.groups for _, file_set in judged))
-    for _, file_set in judged:
-        verdict.names.setdefault(key, {}).update(file_set.names)
-        verdict.decisions += file_set.decisions
-        verdict.unjudged += file_set.unjudged
-        verdict.replayed_exactly += file_set.replayed_exactly
-        verdict.observed += file_set.observed
-        for quota_type, count in file_set.counts.items():
-            totals = verdict.counts.setdefault(quota_type, {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})
-            for name in totals:
-                totals[name] += getattr(count, name)
+def add_run(verdict: Verdict, key: RunKey, run: RunVerdict) -> None:
+    """Add the result of a run, or of a share of its groups, without the completeness of the run."""
+    verdict.add({key: run.findings})
+    verdict.names.setdefault(key, {}).update(run.names)
+    verdict.decisions += run.decisions
+    verdict.unjudged += run.unjudged
+    verdict.groups += run.groups
+    verdict.replayed_exactly += run.replayed_exactly
+    verdict.observed += run.observed
+    verdict.long_runs.merge(run.long_runs)
+    for quota_type, count in run.counts.items():
+        totals = verdict.counts.setdefault(quota_type, dict.fromkeys(count, 0))
+        for name, number in count.items():
+            totals[name] += number
 
 
 def add_completeness(verdict: Verdict, runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> None:
-    """Add the losses of runs; `removed` is that of `merge`."""
+    """Add the losses of runs.
+
+    Args:
+        runs: the manifests of each run, in decision order.
+        removed: sequence number of the last decision that retention removed, by run.
+    """
     completeness = completeness_of(runs, removed)
     verdict.dropped = completeness.dropped
     verdict.removed += completeness.removed

@@ -5,25 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.file_sets import checked_runs
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.known_frame import known_frame
-from pipeline.spark.validation.validate import validate_remote, validate_runs
+from pipeline.spark.validation.validate import Wanted, local_runs, validate_remote, validate_runs
+from pipeline.validation.divergence import ORDER, SCHEMA
 from pipeline.validation.verdict import Verdict
 from sluice.object_store import is_url
 
 _SHOWN_MAX: Final = 50
-_DIVERGENCES: Final = pa.schema(
-    [
-        *((name, pa.string()) for name in ("proxy_id", "run_id", "group", "kind")),
-        *((name, pa.int64()) for name in ("group_ref", "seq", "ts_ms")),
-        *((name, pa.string()) for name in ("what", "expected", "recorded")),
-        ("evidence", pa.list_(pa.string())),
-    ]
-)
+_FEW: Final = 10_000
+"""Number of divergences up to which the driver keeps their frame. Spark keeps that of more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +28,8 @@ class Validation:
         is_complete: no decision was lost, so the verdict is about all of them.
         verdict: the content of `verdict.json`.
         divergences: the first divergence of each group: proxy_id, run_id, group, kind, group_ref, seq, ts_ms (wall clock, in ms), what,
-            expected, recorded, evidence.
+            expected, recorded, evidence. If there are more than 10,000, Spark keeps the frame until `divergences.unpersist()`. From a URL,
+            with Spark Connect, it has the first 10,000.
     """
 
     holds: bool
@@ -55,15 +49,23 @@ def validate(spark: SparkSession, source: str | Path, *, every_byte: bool = Fals
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
     """
+    kept: list[DataFrame] = []
+
+    def keep(divergences: DataFrame, number: int) -> None:
+        is_of_connect = hasattr(spark, "cloneSession")
+        if number > _FEW and not (is_of_connect and is_url(str(source))):  # there the session of the frame ends with the validation
+            divergences.persist().count()
+            kept.append(divergences)
+            return
+        rows = divergences.orderBy(*ORDER).limit(_FEW).collect() if number else []
+        kept.append(known_frame(spark, rows, SCHEMA))
+
     with reported_in_one_line():
-        verdict = _verdict(spark, str(source), every_byte=every_byte)
-    rows = [one.as_row() for one in verdict.divergences(verdict.violations)]
-    divergences = known_frame(spark, ([row[name] for name in _DIVERGENCES.names] for row in rows), _DIVERGENCES)
-    return Validation(verdict.holds, not verdict.incomplete, verdict.as_dict(_SHOWN_MAX), divergences)
+        verdict = _verdict(spark, str(source), Wanted(_SHOWN_MAX, keep, every_byte=every_byte))
+    return Validation(verdict.holds, not verdict.incomplete, verdict.as_dict(_SHOWN_MAX), kept[0])
 
 
-def _verdict(spark: SparkSession, place: str, *, every_byte: bool) -> Verdict:
+def _verdict(spark: SparkSession, place: str, wanted: Wanted) -> Verdict:
     if is_url(place):
-        return validate_remote(spark, place, every_byte=every_byte)
-    directory = Path(place.removeprefix("file://"))
-    return validate_runs(spark, directory, checked_runs(directory, every_byte=every_byte))
+        return validate_remote(spark, place, wanted)
+    return validate_runs(spark, local_runs(place, every_byte=wanted.every_byte), wanted)

@@ -12,11 +12,12 @@ from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
 from pipeline.manifest import check_held, check_undamaged, problems_of
 from pipeline.parquet.checks import check_columns, opened
-from pipeline.spark.remote import judge_at
+from pipeline.spark.remote import one_file_a_batch
+from pipeline.spark.validation.judging import judge_works, judged_chunks, judged_chunks_at
 from pipeline.spark.validation.partial_sums import Source, sums_of, sums_of_held
-from pipeline.spark.validation.validate import check_undamaged_at, decoded, judge_file_sets, judge_held
+from pipeline.spark.validation.validate import check_undamaged_at
 from pipeline.spark.written import url_of
-from pipeline.storage.paths import AnyPath, StorePath, path_of_messages
+from pipeline.storage.paths import AnyPath, StorePath
 from pipeline.validation.file_set_verdict import FileSetVerdict
 from pipeline.validation.warm_up import Work
 
@@ -65,8 +66,7 @@ class LocalSource:
             if problems:
                 raise IncompleteError(problems[0])
             check_columns(self.directory, (work[-1] for work in works))
-        numbered = dict(enumerate(works))
-        return decoded(numbered, judge_file_sets(self._spark, self.directory, numbered)) if works else []
+        return judge_works(works, lambda chunks: judged_chunks(self._spark, self.directory, chunks))
 
     def check_undamaged(self, manifests: Sequence[Manifest]) -> None:
         """Compare files here."""
@@ -89,14 +89,9 @@ class RemoteSource:
 
     def judge(self, works: Sequence[Work], *, every_byte: bool) -> JudgedWorks:
         """Judge and compare in tasks, which get the files by a shuffle."""
-        numbered, place = dict(enumerate(works)), str(self.directory)
-
-        def judge(work: Work, files: Mapping[str, bytes]) -> bytes:
-            if every_byte:
-                _check_held(place, work[-1], files)
-            return judge_held(place, work, files)
-
-        return decoded(numbered, judge_at(self._spark, self.directory.location, numbered, judge)) if works else []
+        check, root, place = _check_held if every_byte else None, self.directory.location, str(self.directory)
+        with one_file_a_batch(self._spark) as own:
+            return judge_works(works, lambda chunks: judged_chunks_at(own, root, place, chunks, check))
 
     def check_undamaged(self, manifests: Sequence[Manifest]) -> None:
         """Compare files in tasks."""
@@ -117,9 +112,8 @@ def source_at(spark: Any, directory: AnyPath) -> StreamSource:
     return RemoteSource(spark, directory) if isinstance(directory, StorePath) else LocalSource(spark, directory.resolve())
 
 
-def _check_held(place: str, manifest: Manifest, files: Mapping[str, bytes]) -> None:
+def _check_held(shown: AnyPath, manifest: Manifest, files: Mapping[str, bytes]) -> None:
     """Compare files that Spark has read with a manifest, and their columns with the declared ones."""
-    shown = path_of_messages(place)
     check_held(shown, manifest, files)
     for entry in manifest.files:
         if entry.path in files:

@@ -11,6 +11,7 @@ from pipeline.stream.listing import Listed
 from pipeline.stream.spooled import SpooledVerdicts
 from pipeline.validation.rules.workers.group_histories import member_of
 from pipeline.validation.verdict import Verdict, add_completeness, add_run
+from pipeline.validation.whole_run import judge_whole_run
 from pipeline.validation.workers import add_shared
 
 
@@ -33,7 +34,7 @@ def judge_whole_runs(source: StreamSource, history: History, there: Listed, judg
         judged.replace(manifest, again)
     verdict = Verdict()
     for key, its in judged.runs():
-        add_run(verdict, key, its)
+        add_run(verdict, key, judge_whole_run(its))
     add_completeness(verdict, judged.manifests(), removed_runs(source.directory))
     sharing = {(one.proxy_id, one.run_id) for one in present if SHARED in one.settings or member_of(one) is not None}
     together = history.whole((one for one in present if (one.proxy_id, one.run_id) in sharing), there)

@@ -1,6 +1,5 @@
 """Checks the token buckets of controller mutations: recomputes each step, and compares the balance with that of the step before."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, OF_BUCKETS, REFUSED
-from metering_format.manifest import Manifest, TypeCount
+from metering_format.manifest import TypeCount
 from metering_format.places import SHARED
 from pipeline.file_set import FileSet
 from pipeline.replay.buckets import COLUMNS, KIND_NAMES, RecomputedSteps, Steps, steps_of, work_out
@@ -206,33 +205,3 @@ def _ends(steps: Steps, recomputed: RecomputedSteps) -> dict[int, BucketEnds]:
 
 def _finite(amount: float) -> float | None:
     return float(amount) if np.isfinite(amount) else None
-
-
-def check_buckets(file_sets: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
-    """Compare the first balance of each bucket in a file set with its last balance in earlier ones. A loss in between excuses a difference.
-
-    Args:
-        file_sets: manifest and bucket ends of each file set of one run, in order.
-        findings: where divergences are added.
-        is_whole: the run's first decisions are present, so a bucket that appears for the first time is new and full.
-    """
-    known: dict[int, BucketEnds] = {}
-    expected_seq = file_sets[0][0].first_seq if file_sets else 0
-    for manifest, ends in file_sets:
-        if manifest.first_seq != expected_seq or manifest.dropped_decisions:
-            known, is_whole = {}, False
-        for ref, its in ends.items():
-            earlier = known.get(ref)
-            if earlier is not None and (its.before, its.since_ms) != (earlier.after, earlier.until_ms):
-                expected, found = f"{earlier.after!r} of {earlier.until_ms} ms", f"{its.before!r} of {its.since_ms} ms"
-                _add(findings, ref, its, expected, found)
-            elif earlier is None and is_whole and not its.is_new and its.before is not None:
-                _add(findings, ref, its, "a full one, since it is new", f"{its.before!r} of {its.since_ms} ms")
-        known.update(ends)
-        if manifest.dropped_decisions:
-            known = {}
-        expected_seq = manifest.last_seq + 1
-
-
-def _add(findings: Findings, ref: int, ends: BucketEnds, expected: str, recorded: str) -> None:
-    findings.add(Finding(Kind.SEGMENT, ref, ends.first_seq, ends.first_ts_ms, expected, recorded, "balance that a bucket goes on with"))

@@ -19,12 +19,28 @@ def bits_of(group_ref: Ints) -> bytes:
 
 def united(parts: Iterable[bytes]) -> bytes:
     """Return the union of bit maps."""
-    every = 0
+    groups = GroupBits()
     for bits in parts:
-        every |= int.from_bytes(bits, _ORDER)
-    return every.to_bytes((every.bit_length() + 7) // 8, _ORDER)
+        groups.add(bits)
+    return groups.bits
 
 
-def number_of(bits: bytes) -> int:
-    """Return the number of groups in a bit map."""
-    return int.from_bytes(bits, _ORDER).bit_count()
+class GroupBits:
+    """A union of bit maps."""
+
+    def __init__(self) -> None:
+        self._every = 0
+
+    def add(self, bits: bytes) -> None:
+        """Add the groups of a bit map."""
+        self._every |= int.from_bytes(bits, _ORDER)
+
+    @property
+    def bits(self) -> bytes:
+        """The bit map of all groups."""
+        return self._every.to_bytes((self._every.bit_length() + 7) // 8, _ORDER)
+
+    @property
+    def number(self) -> int:
+        """The number of groups."""
+        return self._every.bit_count()

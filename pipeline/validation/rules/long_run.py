@@ -17,7 +17,7 @@ unless it is paced: traffic during a wait would make any rate look correct.
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,7 +29,6 @@ from metering_format.event_kinds import EXCUSED_MS
 from pipeline.file_set import FileSet
 from pipeline.replay.buckets import Steps
 from pipeline.replay.decisions import NO_CAP, Sensor
-from pipeline.replay.findings import Finding, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 from pipeline.validation.rules.switched import ENFORCE, Switched
 from pipeline.whatif.groups import plain_user
@@ -302,78 +301,8 @@ def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any
     return connections.get((node, user, group["tag_client_id"] or EVERY), 0)
 
 
-class LongRun(msgspec.Struct, frozen=True):
-    """The long-run rate of a group over all file sets of a run, and its ceiling, both as multiples of the bound.
-
-    Attributes:
-        k: seconds of quota in flight.
-        is_paced: whether it had a schedule at the end.
-    """
-
-    seconds: float
-    ratio: float
-    k: float
-    allowed: float
-    is_paced: bool = False
-
-
-def judge(parts: Sequence[tuple[int, ThrottleWindow]]) -> LongRun | None:
-    """Return the long-run rate of one group; None when the time is too short, or when its connections are unknown and matter.
-
-    Args:
-        parts: (position of the file set in its run, throttle window) of each file set, in order.
-    """
-    allowed = units = bound_seconds = seconds = 0.0
-    k_max = 0.0
-    before, paced_to_ms, credit = -2, 0, 0.0
-    for position, part in parts:
-        goes_on = part.is_paced and paced_to_ms > 0  # the time between file sets counts, too
-        span_s = (part.to_ms - (paced_to_ms if goes_on else part.from_ms)) / 1_000
-        paced_to_ms = part.to_ms if part.is_paced else 0
-        once = max(0.0, part.once - credit) if goes_on else 0.0 if position == before + 1 else part.once
-        credit = max(credit, part.once) if goes_on else part.once
-        if not part.is_paced and (not part.connections or span_s <= 0):
-            return None
-        k_max = k_max if part.is_paced else max(k_max, part.k)
-        bound_seconds += part.bound * span_s
-        allowed += part.bound * span_s * part.ceiling + once
-        units += part.units
-        seconds += span_s
-        before = position
-    if seconds * 1_000 < SPAN_MS_MIN:
-        return None
-    return LongRun(seconds, units / bound_seconds, k_max, allowed / bound_seconds, is_paced=parts[-1][1].is_paced)
-
-
 def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
     """Return the groups that exceeded their bounds, fastest first. A group that is too fast over a run is so in some file set."""
     due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in throttle_windows.items()}
     ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in throttle_windows.items()}
     return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
-
-
-def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]]) -> tuple[dict[int, LongRun], list[Finding]]:
-    """Return the long-run rate of each group of a run, and a finding for each that exceeds its ceiling."""
-    parts: dict[int, list[tuple[int, ThrottleWindow]]] = {}
-    for position, file_set in enumerate(file_sets):
-        for ref, throttle_window in file_set.items():
-            parts.setdefault(ref, []).append((position, throttle_window))
-    found = {ref: long_run for ref, mine in parts.items() if (long_run := judge(mine)) is not None}
-    wrong = [_finding(ref, parts[ref], found[ref]) for ref in sorted(found) if found[ref].ratio > found[ref].allowed]
-    return found, wrong
-
-
-def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun) -> Finding:
-    first = parts[0][1]
-    evidence = tuple(
-        f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}"
-        + ("" if part.is_paced else f", at most {part.connections} connections")
-        for _, part in parts
-    )
-    condition = (
-        f"{PACED_CEILING} and a burst and a request, paced, whatever is in flight"
-        if run.is_paced
-        else f"with {run.k:.3g} s of quota in flight"
-    )
-    what = f"rate over bound in {run.seconds:.0f} s, {condition}"
-    return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {run.allowed:.3f}", f"{run.ratio:.3f}", what, evidence)

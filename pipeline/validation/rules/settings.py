@@ -1,6 +1,5 @@
 """Checks the recorded settings of the proxy: each file set begins with the settings that the one before it ended with."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -36,19 +35,29 @@ def states_of(file_set: FileSet, findings: Findings) -> list[State]:
     return states
 
 
-def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findings: Findings) -> None:
-    """Compare the first settings of each file set with the settings of the file set before it.
+class RunSettings:
+    """The settings of the proxy in a run, whose file sets are added in order.
 
     A change after the last decision of a file set may or may not be the first of the next one: after a disk failure between the two, the
     proxy writes it again.
 
-    Args:
-        file_sets: manifest and states of each file set of one run, in order.
-        findings: where divergences are added.
+    Attributes:
+        findings: the divergences so far.
     """
-    for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
+
+    def __init__(self) -> None:
+        self.findings = Findings()
+        self._before: tuple[Manifest, Sequence[State]] | None = None
+
+    def add(self, manifest: Manifest, states: Sequence[State]) -> None:
+        """Compare the first settings of a file set with the settings of the file set before it."""
+        if self._before is not None:
+            self._compare(*self._before, manifest, states)
+        self._before = manifest, states
+
+    def _compare(self, before: Manifest, earlier: Sequence[State], manifest: Manifest, states: Sequence[State]) -> None:
         if not earlier or not states or manifest.previous != before.last_file_set or manifest.first_seq != before.last_seq + 1:
-            continue
+            return
         names = [name for name in SETTINGS if name not in OF_NAMES or not (before.replaces or manifest.replaces)]  # a user was erased
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
         left = [[state[name] for name in names] for state in earlier[in_force:]]
@@ -56,7 +65,7 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
         if begins not in left:
             differing = [at for at, value in enumerate(begins) if value != left[-1][at]]
             expected, recorded = (", ".join(f"{names[at]} {values[at]}" for at in differing) for values in (left[-1], begins))
-            _add(findings, manifest, states[0], f"as {before.file_set} ends: {expected}", recorded)
+            _add(self.findings, manifest, states[0], f"as {before.file_set} ends: {expected}", recorded)
 
 
 def _add(findings: Findings, manifest: Manifest, state: State, expected: str, recorded: str) -> None:

@@ -28,6 +28,7 @@ NEEDED = {
 OUTPUTS = [
     ("rollup", "--out"),
     ("validate", "--out"),
+    ("validate", "--violations"),
     ("whatif", "--out"),
     ("recommend", "--out"),
     ("recommend", "--report"),
@@ -35,6 +36,8 @@ OUTPUTS = [
     ("stream", "--checkpoint"),
     ("stream", "--out"),
 ]
+OF_SPARK = {("rollup", "--out"), ("validate", "--violations"), ("stream", "--checkpoint"), ("stream", "--out")}
+"""Options that take URLs that only Hadoop knows."""
 
 
 def typed(command: str, option: str, value: str) -> Result:
@@ -58,11 +61,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("command", "option", "url"),
     [
         *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "file:///tmp/v")),
-        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if command not in ("stream", "rollup")),
+        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if (command, option) not in OF_SPARK),
     ],
 )
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """A URL of no object store, or of none that Hadoop knows with `stream` and `rollup`, is refused in one line with the option, the
+    """A URL of no object store, or of none that Hadoop knows where Spark writes, is refused in one line with the option, the
     remedy and exit code 2, before anything is read, started or written.
     """
     before = sorted(folder.rglob("*"))

@@ -1,10 +1,15 @@
 """A roll-up of several workers' files counts the usage of each worker once."""
 
+import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline.manifest import find_manifests
 from pipeline.rollup.settings import RollupSettings
+from pipeline.validation import workers
+from tests.pipeline.workers.test_shared_runs import change, change_amount
 from tests.support.fleet.metering_members import Fleet, FleetStep
 from tests.support.metering.metering_workers import Step, play
 
@@ -40,28 +45,33 @@ def test_sums_of_files_leave_out_other_workers(tmp_path: Path) -> None:
         assert sum(sums.column("units").to_pylist()) == count.units
 
 
-def test_spark_compares_workers_too(spark: Any, tmp_path: Path) -> None:
-    """The validator on Spark reports the same about workers as the local one."""
-    from pipeline.file_sets import checked_runs
-    from pipeline.spark.validation.validate import validate_runs
+@pytest.mark.parametrize("events", [workers.EVENTS_AT_ONCE, 50])
+def test_spark_compares_workers_too(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int) -> None:
+    """The validator on Spark reports the same about workers as the local one, also when tasks compare shares of the groups."""
+    from pipeline.spark.validation.validate import Wanted, local_runs, validate_runs
     from pipeline.validation.local import validate
 
-    source = busy(tmp_path)
-    verdict = validate_runs(spark, source, checked_runs(source))
-    assert verdict.shared == validate(source).shared
-    assert verdict.holds
+    source = busy(tmp_path / "busy")
+    assert validate_runs(spark, local_runs(source)).holds
+    dice = random.Random(1)
+    diverging = tmp_path / "diverging"
+    play(diverging, [Step(at % 3, "record", dice.randrange(3), 500 + at, dice.choice((0, 10, 90))) for at in range(300)], 3)
+    change(diverging, change_amount)
+    here = [validate(source).as_dict(20), validate(diverging).as_dict(20)]
+    assert here[1]["kinds"]["SHARED"]
+    monkeypatch.setattr(workers, "EVENTS_AT_ONCE", events)
+    assert [validate_runs(spark, local_runs(place), Wanted(20)).as_dict(20) for place in (source, diverging)] == here
 
 
 def test_spark_compares_members_too(spark: Any, tmp_path: Path) -> None:
     """The validator on Spark reports the same about the members of a fleet as the local one."""
-    from pipeline.file_sets import checked_runs
-    from pipeline.spark.validation.validate import validate_runs
+    from pipeline.spark.validation.validate import local_runs, validate_runs
     from pipeline.validation.local import validate
 
     fleet = Fleet(tmp_path)
     fleet.play([FleetStep(at % 2, Step(0, "record", 0, 700 + at, 40)) for at in range(50)])
     fleet.stop()
-    verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    verdict = validate_runs(spark, local_runs(tmp_path))
     assert verdict.fleets == validate(tmp_path).fleets
     assert verdict.fleets[0].compared == 50
     assert verdict.holds

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from bench.metering.trace import Shape, decide, write
@@ -17,17 +16,12 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
 from pipeline.spark.failures import HEAP, error_of, jvm_exit_error, reported_in_one_line, reporting_jvm_exit, stopped
+from pipeline.spark.validation import judging
+from pipeline.spark.validation.judging import CHUNKS_MAX, TASKS_PER_CORE, chunks_of, tasks_for
 from pipeline.spark.validation.sql_form import cross_check
-from pipeline.spark.validation.validate import (
-    FILE_SETS_MAX,
-    TASKS_PER_CORE,
-    judge_file_sets,
-    tasks_for,
-    validate_remote,
-    validate_runs,
-    works_of,
-)
+from pipeline.spark.validation.validate import Wanted, local_runs, validate_remote, validate_runs
 from pipeline.validation.local import validate
+from pipeline.validation.text import lines_of
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.pipeline.validation.test_buckets import forgotten, let_through, longer, turned_away
@@ -50,10 +44,10 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
     requests = admitted([(0, 50_000)] * 240, 100_000.0)
     write_paced(tmp_path / "paced", [requests[:100], requests[100:]], {0: 100_000.0}, one_early)
     for place in (tmp_path / "windows", tmp_path / "paced"):
-        on_spark = validate_runs(spark, place, checked_runs(place))
+        on_spark = validate_runs(spark, local_runs(place))
         assert on_spark.violations > 0
         assert on_spark.as_dict(50) == validate(place).as_dict(50)
-    assert len(on_spark.long_runs) == 1
+    assert on_spark.long_runs.groups == 1
 
 
 def test_python_workers_keep_their_memory(spark: Any) -> None:
@@ -121,11 +115,11 @@ def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mo
     """When a verdict is written, each task finds files whose hash differs from their manifest."""
     directory, place = mounted
     write_directory(directory / "changed", batches(file_sets=2), sensors())
-    assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
+    assert validate_remote(spark, f"{place}/changed", Wanted(every_byte=True)).violations == 0
     path = change_unread(directory / "changed")
     assert validate_remote(spark, f"{place}/changed").violations == 0
     with pytest.raises(IncompleteError, match=f"{path.name}: its SHA-256 is not the one in manifest"), reported_in_one_line():
-        validate_remote(spark, f"{place}/changed", every_byte=True)
+        validate_remote(spark, f"{place}/changed", Wanted(every_byte=True))
 
 
 def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:
@@ -136,7 +130,7 @@ def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None
     with pytest.raises(BadInputError) as here:
         validate(tmp_path)
     with pytest.raises(BadInputError) as there, reported_in_one_line():
-        validate_runs(spark, tmp_path, checked_runs(tmp_path))
+        validate_runs(spark, local_runs(tmp_path))
     assert str(there.value) == str(here.value)
     assert str(path) in str(there.value)
     assert "\n" not in str(there.value)
@@ -302,7 +296,7 @@ def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_
     """With file sets much longer than a window, a task that reads only the previous file set judges every decision."""
     shape = Shape(20_000, groups=40, seconds=400, file_set_seconds=100)
     write(tmp_path, shape, decide(shape))
-    verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    verdict = validate_runs(spark, local_runs(tmp_path))
     assert (verdict.decisions, verdict.unjudged, verdict.violations, verdict.groups) == (20_000, 0, 0, 40)
 
 
@@ -310,23 +304,55 @@ def test_a_task_of_many_gets_its_own_work_only(spark: Any, tmp_path: Path, monke
     """The verdict is the same when each task gets its work as a row."""
     shape = Shape(2_000, groups=4, seconds=90, file_set_seconds=10)
     write(tmp_path, shape, decide(shape))
-    runs = checked_runs(tmp_path)
-    together = validate_runs(spark, tmp_path, runs)
+    found = local_runs(tmp_path)
+    together = validate_runs(spark, found)
     monkeypatch.setattr("pipeline.spark.placement.TOGETHER_MAX", 0)
-    works = works_of(runs)
-    assert (verdicts := judge_file_sets(spark, tmp_path, works)).keys() == works.keys()
-    assert [msgspec.json.decode(verdicts[number])["file_set"] for number in works] == [work[-1].file_set for work in works.values()]
-    assert validate_runs(spark, tmp_path, runs).as_dict(10) == together.as_dict(10)
+    assert validate_runs(spark, found).as_dict(10) == together.as_dict(10) == validate(tmp_path).as_dict(10)
+
+
+def test_small_file_sets_are_judged_together(spark: Any, tmp_path: Path) -> None:
+    """With many more small file sets than cores a task judges some that follow each other, and the verdict is that of the local engine."""
+    shape = Shape(3_000, groups=6, seconds=3_600, file_set_seconds=60)
+    write(tmp_path, shape, decide(shape))
+    found = local_runs(tmp_path)
+    chunks = chunks_of(found.runs, 2)
+    assert [place.position for chunk in chunks for place in chunk.places] == list(range(60))
+    assert {len(chunk.places) for chunk in chunks} == {15}
+    assert [len(chunk.manifests) - len(chunk.places) for chunk in chunks] == [0, 1, 1, 1]
+    assert validate_runs(spark, found).as_dict(10) == validate(tmp_path).as_dict(10)
+
+
+@pytest.mark.parametrize("groups", [1, 3, 1_024])
+def test_the_groups_of_a_run_are_judged_in_shares(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    """The verdict does not depend on the number of groups that a task judges over the whole run, and neither do the printed lines.
+
+    The driver gets the divergences that are printed, and the number of the others.
+    """
+    monkeypatch.setattr(judging, "GROUPS_OF_SHARE", groups)
+    write_buckets(tmp_path, Buckets([5.0, 0.3, 2.0, 8.0]), [lambda it: it.play(300, random.Random(1))] * 2, every_wait_longer)
+    found, here = local_runs(tmp_path), validate(tmp_path)
+    assert here.groups_with_divergences == 4
+    for number in (0, 1, 3, 50):
+        there = validate_runs(spark, found, Wanted(max_violations=number))
+        assert there.as_dict(number) == here.as_dict(number)
+        assert sum(len(findings.first) for findings in there.findings.values()) == min(number, 4)
+        assert list(lines_of(there, number, explain=True)) == list(lines_of(here, number, explain=True))
+
+
+def every_wait_longer(tables: dict[str, list[dict[str, Any]]]) -> None:
+    for row in tables["events"]:
+        if row["throttle_ms"]:
+            row["throttle_ms"] += 1
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("file_sets", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
 def test_every_core_gets_as_many_tasks(file_sets: int, cores: int) -> None:
-    """With enough file sets every core gets the same number of tasks."""
+    """With enough chunks of file sets every core gets the same number of tasks."""
     tasks = tasks_for(file_sets, cores)
     if file_sets >= TASKS_PER_CORE * cores:
         assert tasks >= TASKS_PER_CORE * cores
         assert tasks % cores == 0 or tasks == file_sets
-        assert -(-file_sets // tasks) <= FILE_SETS_MAX
+        assert -(-file_sets // tasks) <= CHUNKS_MAX
     else:
         assert tasks == max(file_sets, 1)

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.replay.findings import Kind
 from pipeline.validation.local import validate
+from pipeline.validation.rules.whole_run.rates import LongRun
 from pipeline.validation.verdict import Verdict
 from tests.support.metering.metering_paced import Change, Request, Rows, admitted, write_paced
 
@@ -124,19 +125,24 @@ def test_a_smaller_size_is_found(tmp_path: Path) -> None:
     assert Kind.MATH in judged(tmp_path, [busy([50_000] * 12)], change).kinds()
 
 
+def highest(verdict: Verdict) -> LongRun:
+    assert verdict.long_runs.highest is not None
+    return verdict.long_runs.highest
+
+
 def test_time_without_requests_between_file_sets_counts(tmp_path: Path) -> None:
     """A group that passes one large request in ten seconds is below its bound, also when the pauses lie between two file sets."""
     requests = admitted([(10_000 * at, 950_000) for at in range(20)], BOUND)
     verdict = judged(tmp_path, [requests[at : at + 2] for at in range(0, 20, 2)])
     assert verdict.kinds() == {}
-    assert [run.ratio for run in verdict.long_runs] == pytest.approx([0.98], abs=0.04)
+    assert highest(verdict).ratio == pytest.approx(0.98, abs=0.04)
 
 
 def test_the_rate_over_minutes_is_judged(tmp_path: Path) -> None:
     """A paced group at its bound for two minutes is within the ceiling, whatever the number of its connections."""
     verdict = judged(tmp_path, [busy([50_000] * 240)])
     assert verdict.kinds() == {}
-    assert [run.allowed for run in verdict.long_runs] == pytest.approx([1.02], abs=0.03)
+    assert highest(verdict).allowed == pytest.approx(1.02, abs=0.03)
 
 
 def test_connections_of_a_paced_group_do_not_matter(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from pipeline.validation.rules.long_run import (
     SETTLED_MS,
     SPAN_MS_MIN,
     GroupConditions,
-    LongRun,
     ceiling,
 )
+from pipeline.validation.rules.whole_run.rates import LongRun
 from pipeline.validation.rules.workers.group_histories import REQUEST, GroupHistory
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
