@@ -64,7 +64,7 @@ def judged_shared(
         yield None
         return
     tasks = [(at, number) for at, one in enumerate(all_together) for number in range(one.shares)]
-    compare = _comparing(str(directory.resolve()), packed(all_together), tasks)
+    compare = _comparing(str(directory.resolve()), list(map(packed, all_together)), tasks)
     rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(compare, _ROWS).persist()
     try:
         figures = rows.where("figures IS NOT NULL").select("position", "figures").orderBy("position").collect()
@@ -88,12 +88,12 @@ def _all_together(runs: Mapping[RunKey, Sequence[Manifest]], shares: Mapping[Run
 
 
 def _comparing(
-    directory: str, all_together: bytes, tasks: Sequence[tuple[int, int]]
+    directory: str, all_together: Sequence[bytes], tasks: Sequence[tuple[int, int]]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in (task for batch in batches for task in batch.column(0).to_pylist()):
             at, number = tasks[task]
-            rows, figures = _compared(directory, unpacked(all_together, list[Together])[at], number)
+            rows, figures = _compared(directory, unpacked(all_together[at], Together), number)
             for columns, its in ((batch_of(rows), None), (batch_of([ChunkRow("", "", 0, task, b"")]), msgspec.json.encode(figures))):
                 yield columns.append_column("figures", pa.array([its] * len(columns), pa.binary()))
 

@@ -1,5 +1,6 @@
 """`sluice.pipeline`: the pipeline on the session of another program."""
 
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,16 +68,21 @@ def test_the_first_and_the_last_hour(own: Any, tmp_path: Path) -> None:
         rollup(own, source, levels=("week",))
 
 
-def test_a_verdict_with_its_divergences_as_a_frame(own: Any, tmp_path: Path) -> None:
-    """The verdict is that of the local engine, and the divergences are rows."""
+@pytest.mark.parametrize("few", [10_000, 0], ids=["of the driver", "kept by Spark"])
+def test_a_verdict_with_its_divergences_as_a_frame(own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """The verdict is that of the local engine, and the divergences are rows, which Spark keeps if they are many."""
     from sluice.pipeline import validate
 
+    monkeypatch.setattr(importlib.import_module("sluice.pipeline.validate"), "_FEW", few)
     directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
     here = validate_local(directory)
     verdict = validate(own, directory, every_byte=True)
     assert (verdict.holds, verdict.is_complete) == (False, True)
     assert json.loads(json.dumps(verdict.verdict)) == json.loads(json.dumps(here.as_dict(50)))
-    assert [row.asDict() for row in verdict.divergences.collect()] == [one.as_row() for one in here.divergences(here.violations)]
+    rows = verdict.divergences.orderBy("proxy_id", "run_id", "seq", "group_ref").collect()
+    assert [row.asDict() for row in rows] == [one.as_row() for one in here.divergences(here.violations)]
+    assert verdict.divergences.storageLevel.useMemory == (few == 0)
+    verdict.divergences.unpersist()
 
 
 def test_a_what_if_as_a_frame(own: Any, tmp_path: Path) -> None:
