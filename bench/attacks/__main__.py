@@ -2,7 +2,8 @@
 
 python -m bench.attacks [--seconds 6] [--attack NAME]... [--no-write]
 
-A real `sluice run` is in front of the stub broker, with quotas on bytes and on controller mutations that are not reached. One client sends
+A real `sluice run` is in front of the stub broker, with quotas on bytes and on controller mutations that are not reached; where an attack
+waits for a quota, it paces each client-id. One client sends
 a Produce of 1 kB every 5 ms, each after the answer to the previous one: first alone, then during each attack, whose connections send
 without a pause from a child process. The goal is a p99 of its answers of at most 10 ms, none lost and none out of order. The p99 of the
 same client just before the attack is printed as well, since both peers and the attackers share the machine with the proxy.
@@ -26,6 +27,9 @@ GAP_S = 0.005
 P99_MAX_MS = 10.0
 RECORD_BYTES = 1_000
 WARM_UP_S = 0.5
+CONNECT_S = 0.001
+PACED_BYTES_PER_SECOND = 1e6
+"""The quota of each client-id where an attack waits for it; the measured client sends a fifth of it."""
 
 
 class Victim:
@@ -98,14 +102,14 @@ def run_attack(name: str, engine: Engine, seconds: float, report: Report) -> boo
     """Measure one attack; return whether the goal was met."""
     what = attack(name)
     broker, port = engine.stub(RECORD_BYTES, [what.answer] if what.answer else [])
-    arm = start_sluice(port, engine.folder)
+    arm = _start_paced(port, engine) if what.addresses else start_sluice(port, engine.folder)
     try:
         _limit_mutations(arm)
         victim = Victim(arm.port)
         victim.run(WARM_UP_S)
         calm = victim.run(seconds / 2)
         attackers = Attackers(arm.port, name)
-        time.sleep(WARM_UP_S)
+        time.sleep(WARM_UP_S + what.addresses * CONNECT_S)
         beside = victim.run(seconds)
         attackers.stop()
         victim.close()
@@ -119,6 +123,13 @@ def run_attack(name: str, engine: Engine, seconds: float, report: Report) -> boo
     report.data.setdefault("attacks", {})[name] = {"calm_p99_ms": share_ms(calm, 0.99), "p99_ms": p99, "max_ms": max(beside) * 1_000}
     print(report.text().splitlines()[-1], flush=True)
     return met
+
+
+def _start_paced(port: int, engine: Engine) -> Arm:
+    """Start a proxy that paces each client-id."""
+    configuration = engine.folder / "paced.toml"
+    configuration.write_text('[quotas]\npacing = "paced"\n')
+    return start_sluice(port, engine.folder, produce=PACED_BYTES_PER_SECOND, fetch=None, flags=["--config", str(configuration)])
 
 
 def _limit_mutations(arm: Arm) -> None:

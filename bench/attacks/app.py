@@ -24,11 +24,12 @@ class Attackers:
         self.answers = 0
         self.ended = 0
 
-    async def run(self) -> None:
+    async def run(self, number: int) -> None:
         """Send requests and read answers until stopped; a connection that closes is replaced."""
+        address = (f"127.1.{number // 250}.{1 + number % 250}", 0) if self._what.addresses else None
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                reader, writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)
+                reader, writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20, local_addr=address)
                 try:
                     while True:
                         writer.write(self._what.requests)
@@ -49,8 +50,9 @@ class Attackers:
 async def main(port: str, name: str, connections: str) -> None:
     """Attack until the process is stopped."""
     os.nice(NICENESS)
-    attackers = Attackers(attack(name), int(port))
-    tasks = [asyncio.create_task(attackers.run()) for _ in range(int(connections))]
+    what = attack(name)
+    attackers = Attackers(what, int(port))
+    tasks = [asyncio.create_task(attackers.run(number)) for number in range(what.addresses or int(connections))]
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)

@@ -19,12 +19,14 @@ class Attack:
         requests: sent in one piece, repeatedly, each time after the answers to the previous piece.
         answers: how many answers one piece gets; 0: the connection is expected to close.
         answer: the broker's answer to such a request; None: the request does not reach it, or gets the usual answer.
+        addresses: number of addresses with one connection each, whose requests wait for one paced group; 0: one address without a quota.
     """
 
     name: str
     requests: bytes
     answers: int
     answer: Template | None
+    addresses: int = 0
 
 
 def flexible(key: int, version: int, body: bytes) -> bytes:
@@ -120,7 +122,9 @@ def many_heads(count: int) -> bytes:
 
 TOO_MANY, MOST = 260_000, 10_000
 
-MAKERS: dict[str, Callable[[], tuple[bytes, int, Template | None]]] = {
+Maker = Callable[[], tuple[bytes, int, Template | None] | tuple[bytes, int, Template | None, int]]
+
+MAKERS: dict[str, Maker] = {
     "create-topics-260000": lambda: (create_topics(TOO_MANY), 0, None),
     "create-topics-10000": lambda: (create_topics(MOST), 1, created_topics(MOST)),
     "placed-partitions-400000": lambda: (placed_topic(400_000), 0, None),
@@ -131,6 +135,7 @@ MAKERS: dict[str, Callable[[], tuple[bytes, int, Template | None]]] = {
     "produce-answer-100000": lambda: (produce_request(10, filler=100, client_id=ATTACKER).whole(), 1, produced(100_000)),
     "fetch-answer-100000": lambda: (fetch_request(16, client_id=ATTACKER).whole(), 1, fetched(100_000)),
     "new-heads-200": lambda: (many_heads(200), 200, None),
+    "waiting-addresses-1000": lambda: (produce_request(13, filler=20_000, client_id=ATTACKER).whole(), 1, None, 1_000),
 }
 
 
