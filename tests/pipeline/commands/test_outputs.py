@@ -76,10 +76,8 @@ def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, 
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "command", ["repair s3://b/m", "compact s3://b/m", "upload s3://b/m --to s3://b/n", "forget in --user orders --key-file s3://b/m"]
-)
-def test_what_changes_files_in_place_takes_no_url(folder: Path, command: str) -> None:
+@pytest.mark.parametrize("command", ["repair s3://b/m", "upload s3://b/m --to s3://b/n", "forget in --user orders --key-file s3://b/m"])
+def test_what_reads_files_of_this_machine_takes_no_url(folder: Path, command: str) -> None:
     """A URL where only a path of this machine serves is refused in one line with the remedy and exit code 2."""
     commands = with_writers(repair, compact_command, forget_command, upload_command)
     done = CliRunner().invoke(commands, command.split())

@@ -229,9 +229,10 @@ def test_verdicts_are_read_one_run_at_a_time(source: Path) -> None:
         assert [spooled.is_unjudged(one) for one in file_sets] == [False, True, False, True, False]
         spooled.replace(file_sets[1], verdicts[0])
         assert not spooled.is_unjudged(file_sets[1])
-        runs = {key: ([one.first_seq for one, _ in run], [verdict for _, verdict in run]) for key, run in spooled.runs()}
+        runs = {key: list(run) for key, run in spooled.runs()}
         proxy_id, run_id = file_sets[0].proxy_id, file_sets[0].run_id
-        assert runs == {
+        found_runs = {key: ([one.first_seq for one, _ in run], [verdict for _, verdict in run]) for key, run in runs.items()}
+        assert found_runs == {
             (proxy_id, run_id): ([0, 5, 10, 15], [verdicts[0], verdicts[0], *verdicts[2:4]]),
             (proxy_id, file_sets[-1].run_id): ([0], verdicts[4:]),
         }
