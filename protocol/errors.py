@@ -15,6 +15,13 @@ class ProtocolError(Exception):
         if reason is not None:
             self.reason = reason
 
+    def forget_frames(self) -> None:
+        """Drop the traceback, when the error was handled.
+
+        Its frames refer to the error and to all objects of a connection, so only the garbage collector would free these.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+
 
 class FrameSizeError(ProtocolError):
     """A frame length below the minimum or above the limit."""

@@ -518,6 +518,7 @@ class Connection:
         """Close after invalid or refused bytes of the client."""
         reason = _looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
         self.close(reason or reason_of(error, otherwise=CloseReason.BAD_REQUEST), str(error))
+        error.forget_frames()
 
     def fail_broker(self, error: ProtocolError) -> None:
         """Close after invalid bytes of the broker, or bytes that must not be sent."""
@@ -527,6 +528,7 @@ class Connection:
         if held is not None:
             self.client.write(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
+        error.forget_frames()
 
     def crash(self, error: Exception) -> None:
         """Close this connection after an unexpected exception; the process continues."""

@@ -2,6 +2,9 @@
 
 import asyncio
 import gc
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -15,6 +18,7 @@ from tests.support.scripted.scripted_broker import BrokerConnection, Hold, Scrip
 from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import (
     PRODUCE,
+    SASL_HANDSHAKE,
     Request,
     api_versions_request,
     correlation_id_of,
@@ -273,6 +277,20 @@ async def test_d04_broker_half_closes() -> None:
 # --- memory of a closed connection
 
 
+@asynccontextmanager
+async def without_collector() -> AsyncIterator[None]:
+    """Disable the garbage collector for a block, at whose end no part of a connection may be left."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+        await asyncio.sleep(0)
+        parts = (Connection, Session, ClientChannel, BrokerChannel)
+        assert [part for part in gc.get_objects() if isinstance(part, parts)] == []
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize(
     "request_frame",
     [api_versions_request(1), metadata_request(1), produce_request(1), fetch_request(1)],
@@ -280,16 +298,26 @@ async def test_d04_broker_half_closes() -> None:
 )
 async def test_a_connection_that_ended_is_freed_at_once(request_frame: bytes) -> None:
     """The objects of a closed connection are freed without the garbage collector."""
-    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice:
-        gc.collect()
-        gc.disable()
-        try:
-            for _ in range(5):
-                async with await ScriptedClient.connect(sluice.port) as client:
-                    await client.ask(request_frame)
-            await until(lambda: not sluice.gateway.connections and not sluice.gateway._closing)
-            await asyncio.sleep(0)
-            parts = (Connection, Session, ClientChannel, BrokerChannel)
-            assert [part for part in gc.get_objects() if isinstance(part, parts)] == []
-        finally:
-            gc.enable()
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice, without_collector():
+        for _ in range(5):
+            async with await ScriptedClient.connect(sluice.port) as client:
+                await client.ask(request_frame)
+        await until(lambda: not sluice.gateway.connections and not sluice.gateway._closing)
+
+
+@pytest.mark.parametrize(
+    "request_frame",
+    [b"\x80\0\0\0", struct.pack(">ihhihh", 12, SASL_HANDSHAKE, 1, 1, -1, 100)],
+    ids=["no-size", "short-handshake"],
+)
+async def test_a_connection_that_an_error_ended_is_freed_at_once(request_frame: bytes) -> None:
+    """So are those of a connection that an invalid request ended: the frames in the traceback of the error do not keep them.
+
+    A client could end thousands in a second, and collections of 50 ms would stop all connections.
+    """
+    async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice, without_collector():
+        for _ in range(5):
+            async with await ScriptedClient.connect(sluice.port) as client:
+                await client.send(request_frame)
+                assert await client.read_some() == b""
+        await until(lambda: not sluice.gateway._closing)
