@@ -1,14 +1,19 @@
-"""The roll-up that tests of the tables begin with, and a file system that only Hadoop knows."""
+"""The roll-up that tests of the tables begin with, commands in the session of the tests, and a file system that only Hadoop knows."""
 
+import contextlib
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tenants import read_tenants
+from pipeline.spark import session
+from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import PRICES, TENANTS, FirstHour, manifests, two_hours
 
 _NUMBERS = itertools.count()
@@ -34,6 +39,18 @@ def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour
 def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
     """A copy of the shared roll-up."""
     return rolled_up.copy(tmp_path)
+
+
+@pytest.fixture
+def typed(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs a command. A command that starts Spark gets the session of the tests."""
+
+    @contextlib.contextmanager
+    def shared(*_: object, **__: object) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(session, "session", shared)
+    return lambda *arguments: CliRunner().invoke(meter, [str(argument) for argument in arguments])
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """Commands of `sluice meter` on Spark, with metering files, quota files, tenants and prices at URLs that only Hadoop knows."""
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pipeline.spark import session
-from sluice_cli.meter import meter
 from tests.pipeline.support.counted_rows import of_directory
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS
 from tests.pipeline.validation.test_against_broker import directory as compared_directory
@@ -18,18 +15,6 @@ from tests.support.metering.metering_scene import write_scene
 
 QUOTAS = '[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n'
 Typed = Callable[..., Result]
-
-
-@pytest.fixture
-def typed(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Typed:
-    """Return a function that runs a command. A command that starts Spark gets the session of the tests."""
-
-    @contextlib.contextmanager
-    def shared(*_: object, **__: object) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(session, "session", shared)
-    return lambda *arguments: CliRunner().invoke(meter, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
