@@ -57,4 +57,4 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     forged: int
     replayed: int
     unreadable: int
-    of_other_fleets: int = 0
+    of_other_fleets: int

@@ -26,6 +26,7 @@ _NOT_REPORTED: Final = FleetStatus(
     forged=0,
     replayed=0,
     unreadable=0,
+    of_other_fleets=0,
 )
 
 

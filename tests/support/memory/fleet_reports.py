@@ -21,6 +21,7 @@ JOINED = FleetStatus(
     forged=0,
     replayed=0,
     unreadable=0,
+    of_other_fleets=0,
 )
 
 
