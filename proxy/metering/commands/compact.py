@@ -53,10 +53,7 @@ def _compact(directory: str, decisions_max: int) -> CompactResult:
     if not is_url(directory):
         check_directory(Path(directory))
         return compact(Path(directory), now_ms, decisions_max)
-    from proxy.metering.upload.compact import NoMeteringError, compact_at
+    from proxy.metering.upload.compact import compact_at
     from sluice.object_store import open_object_store
 
-    try:
-        return compact_at(open_object_store(directory), now_ms, decisions_max)
-    except NoMeteringError as error:
-        fail(str(error))
+    return compact_at(open_object_store(directory), now_ms, decisions_max)

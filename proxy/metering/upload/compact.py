@@ -8,28 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from metering_format.manifest import manifest_text
-from metering_format.places import MANIFESTS
 from proxy.metering.compaction.compact import DECISIONS_MAX, CompactResult, DamagedError, write_merged
 from proxy.metering.compaction.file_sets import FileSet, file_sets_of, groups_of, merged_parts
 from proxy.metering.file_names import left_files, merged_name
+from proxy.metering.upload.copies import all_files, by_hour, copy_files, manifests_among
 from proxy.metering.upload.file_sets import put_file_set
 from proxy.metering.upload.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from sluice.object_store import ObjectStore
-
-THREADS: Final = 8
-
-
-class NoMeteringError(Exception):
-    """The directory has no manifest; the text is one line with the remedy."""
 
 
 def compact_at(at: ObjectStore, now_ms: int, decisions_max: int = DECISIONS_MAX) -> CompactResult:
@@ -41,20 +33,15 @@ def compact_at(at: ObjectStore, now_ms: int, decisions_max: int = DECISIONS_MAX)
         decisions_max: limit of the decisions of a merged file set.
 
     Raises:
-        NoMeteringError: there is no manifest.
-        StoreError: the store refuses, or cannot be reached. What was merged before is complete, and the call can be repeated.
+        StoreError: there is no manifest; or the store refuses, or cannot be reached. What was merged before is complete, and the call
+            can be repeated.
         OSError: the copy cannot be written.
     """
     store = StoreFiles(at)
-    hours: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    sizes = store.below("")
-    for path in sizes:
-        hours[PurePosixPath(path).parts[1:-1]].append(path)
-    if not any(path.startswith(f"{MANIFESTS}/") for path in sizes):
-        raise NoMeteringError(f"{store.name}: not a metering directory; name a directory that a proxy uploads to")
+    sizes = all_files(store)
     done = CompactResult()
-    for paths in hours.values():
-        manifests = [path for path in paths if path.startswith(f"{MANIFESTS}/") and path.endswith(".json")]
+    for paths in by_hour(sizes).values():
+        manifests = manifests_among(paths)
         if len(manifests) > 1 or (manifests and len(paths) > len({path.partition("/")[0] for path in paths})):
             with tempfile.TemporaryDirectory(prefix="sluice-compact-") as folder:
                 _Hour(store, Path(folder), set(paths), done).compact(manifests, now_ms, decisions_max)
@@ -84,9 +71,8 @@ class _Hour:
 
     def compact(self, manifests: Sequence[str], now_ms: int, decisions_max: int) -> None:
         """Merge those that can be merged."""
-        self._get(manifests)
-        found = list(file_sets_of(self._copy))
-        found = self._without_parts(found)
+        copy_files(self._store, manifests, self._copy)
+        found = self._without_parts(list(file_sets_of(self._copy)))
         _count(self._done, len(found), sum(one.bytes for one in found))
         for group in groups_of(self._copy, found, now_ms, decisions_max):
             if all(self._is_unchanged(one) for one in group):
@@ -118,7 +104,7 @@ class _Hour:
             DamagedError: a file differs from its manifest. Nothing was changed.
         """
         names = [entry.path for one in group for entry in one.manifest.files]
-        self._get(names)
+        copy_files(self._store, names, self._copy)
         manifest = write_merged(self._copy, group, _renamed(group))
         files = {entry.path: (self._copy / entry.path).read_bytes() for entry in manifest.files}
         text = manifest_text(manifest)
@@ -138,15 +124,6 @@ class _Hour:
 
     def _path(self, one: FileSet) -> str:
         return str(one.path.relative_to(self._copy))
-
-    def _get(self, paths: Sequence[str]) -> None:
-        """Copy files that exist."""
-        with ThreadPoolExecutor(THREADS) as threads:
-            for path, data in zip(paths, threads.map(self._store.get, paths), strict=True):
-                if data is not None:
-                    place = self._copy / path
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.write_bytes(data)
 
 
 def _renamed(group: Sequence[FileSet]) -> Callable[[str], str]:

@@ -99,8 +99,8 @@ class Upload:
         before = self._store.get(path)
         if before is None or file_sets_in(path, before) <= file_sets_in(path, text):
             put_file_set(self._store, path, text, files)
-            if before is not None:
-                self._store.delete(_files(before) - files.keys())
+            replaced = set() if before is None else _files(before) - files.keys()
+            self._store.delete(replaced.union(*map(earlier_names, files)))  # also those that an interrupted pass has left
             self._remove_parts(path, text)
             self._on_uploaded(len(text) + sum(map(len, files.values())))
         # else the store has merged it with file sets that this one would replace: `sluice meter forget URL` changes those
@@ -148,7 +148,7 @@ class Upload:
 
 
 def put_file_set(store: StoreFiles, path: str, text: bytes, files: Mapping[str, bytes]) -> None:
-    """Write the files of a file set, then its manifest, and remove what earlier versions of the files had.
+    """Write the files of a file set, then its manifest.
 
     Args:
         store: the directory.
@@ -163,7 +163,6 @@ def put_file_set(store: StoreFiles, path: str, text: bytes, files: Mapping[str, 
         for done in [threads.submit(store.put, name, data) for name, data in files.items()]:
             done.result()
     store.put(path, text)
-    store.delete(earlier for name in files for earlier in earlier_names(name))
 
 
 def file_sets_in(path: str, text: bytes) -> set[str]:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from metering_format.places import MANIFESTS, is_inside
+from metering_format.places import is_inside
 from proxy.metering.file_names import left_files
 from proxy.metering.forget import NAMING, ForgetError, ForgetResult, forget_user
+from proxy.metering.upload.copies import all_files, by_hour, copy_files, hour_of, manifests_among
 from proxy.metering.upload.file_sets import file_sets_in, put_file_set
 from proxy.metering.upload.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from proxy.metering.facts.names import Names
     from sluice.object_store import ObjectStore
-
-THREADS: Final = 8
 
 
 def forget_user_at(at: ObjectStore, user: str, keyed: Names | None = None) -> ForgetResult:
@@ -35,19 +32,20 @@ def forget_user_at(at: ObjectStore, user: str, keyed: Names | None = None) -> Fo
 
     Raises:
         ForgetError: the name is invalid, or a manifest or a file of it cannot be used. Nothing was changed.
-        StoreError: the store refuses, or cannot be reached. File sets before it are done, and the call can be repeated.
+        StoreError: there is no manifest; or the store refuses, or cannot be reached. File sets before it are done, and the call can be
+            repeated.
         OSError: the copy cannot be written.
     """
     store = StoreFiles(at)
     with tempfile.TemporaryDirectory(prefix="sluice-forget-") as folder:
         copy = Path(folder)
-        paths = store.below("")
-        before = _copied(store, [path for path in paths if path.startswith(f"{MANIFESTS}/") and path.endswith(".json")], copy)
+        paths = all_files(store)
+        before = _copied(store, manifests_among(paths), copy)
         try:
             done = forget_user(copy, user, keyed)
         except ForgetError as error:
             raise ForgetError(str(error).replace(str(copy), store.name)) from error
-        naming = _by_hour(path for path in paths if path.partition("/")[0] in NAMING)
+        naming = by_hour(path for path in paths if path.partition("/")[0] in NAMING)
         for path, text in before.items():
             now = (copy / path).read_bytes()
             files = {name: (copy / name).read_bytes() for name in _naming(now)}
@@ -56,39 +54,20 @@ def forget_user_at(at: ObjectStore, user: str, keyed: Names | None = None) -> Fo
             place = PurePosixPath(path)
             is_here = {name: str(place.with_name(f"{name}.json")) in before for name in file_sets_in(path, now)}
             file_sets = {name for name, has_manifest in is_here.items() if name == place.stem or not has_manifest}
-            store.delete(left_files(naming[_hour(path)], file_sets, set(files)))  # of an interrupted call, also of `compact`
+            store.delete(left_files(naming[hour_of(path)], file_sets, set(files)))  # of an interrupted call, also of `compact`
     return done
-
-
-def _hour(path: str) -> tuple[str, ...]:
-    """Return the part of a path that manifests and files of one hour of a proxy have in common."""
-    return PurePosixPath(path).parts[1:-1]
-
-
-def _by_hour(paths: Iterable[str]) -> Mapping[tuple[str, ...], list[str]]:
-    found: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for path in paths:
-        found[_hour(path)].append(path)
-    return found
 
 
 def _copied(store: StoreFiles, paths: Sequence[str], to: Path) -> dict[str, bytes]:
     """Copy these manifests and the files with names; return the manifests by path.
 
     Raises:
-        ForgetError: there is no manifest, or a file that one lists is missing.
+        ForgetError: a file that a manifest lists is missing.
     """
-    if not paths:
-        raise ForgetError(f"{store.name}: not a metering directory; name a directory that a proxy uploads to")
-    with ThreadPoolExecutor(THREADS) as threads:
-        manifests = {path: text for path, text in zip(paths, threads.map(store.get, paths), strict=True) if text is not None}
-        names = [name for text in manifests.values() for name in _naming(text)]
-        for name, data in (*manifests.items(), *zip(names, threads.map(store.get, names), strict=True)):
-            if data is None:
-                raise ForgetError(f"{store.name}/{name}: is missing, and its manifest lists it; restore it")
-            place = to / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+    missing = copy_files(store, paths, to)  # changed meanwhile
+    manifests = {path: (to / path).read_bytes() for path in paths if path not in missing}
+    for name in copy_files(store, [name for text in manifests.values() for name in _naming(text)], to):
+        raise ForgetError(f"{store.name}/{name}: is missing, and its manifest lists it; restore it")
     return manifests
 
 

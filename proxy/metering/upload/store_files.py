@@ -10,7 +10,7 @@ REMEDY = "check the URL, the credentials and the endpoint"
 
 
 class StoreError(Exception):
-    """The object store refuses, or cannot be reached; the text is one line with the remedy."""
+    """The object store refuses, cannot be reached, or has no such directory; the text is one line with the remedy."""
 
 
 class StoreFiles:
