@@ -160,8 +160,10 @@ class ZookeeperWorker:
                 the latest the one after it, reports.
         """
         problem: str | None = None
+        is_partial = False
         try:
             read()
+            is_partial = may_wait and not self._kept_back and self._may_be_partial()
             self._whole = True
             self.progress_ms = self._now_ms()
         except ZookeeperUnavailable as lost:
@@ -173,9 +175,13 @@ class ZookeeperWorker:
                 False,
                 f"{self._place}: denies Sluice permission to read the quotas ({denied}); check the ACLs of {CONFIG}",
             )
-        self._kept_back = may_wait and problem is None and self._poll_queued.is_set() and not self._kept_back
+        self._kept_back = is_partial and problem is None
         if not self._kept_back:
             self._report("outside", problem)
+
+    def _may_be_partial(self) -> bool:
+        """Whether a change came during the read. kazoo may call the watch of that change after it has returned the new data."""
+        return self._poll_queued.is_set() or (self.tree.content() != self._content and self._reader.has_newer_changes())
 
     def _report(self, origin: Origin, error: str | None = None) -> None:
         content = self.tree.content()

@@ -117,6 +117,14 @@ class ZnodeReader:
             self._purge(names)
         return False
 
+    def has_newer_changes(self) -> bool:
+        """Whether there are notifications that came after the last read began.
+
+        Raises:
+            ZookeeperUnavailable, Denied: the notifications cannot be read.
+        """
+        return any(name > self._last_seen for name in self._client.children(CHANGES) if is_change(name))
+
     def _purge(self, names: list[str]) -> None:
         newest = self._client.created_ms(f"{CHANGES}/{self._last_seen}")
         for name in nsmallest(PURGED_AT_ONCE, names) if len(names) > 1 else ():

@@ -1,7 +1,7 @@
 """What the ZooKeeper thread reports of changes that arrive while it reads; its jobs are run by hand."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import pytest
 
@@ -9,7 +9,9 @@ from proxy.quota_store.remote import StoreState
 from proxy.quota_store.store import StoreContent
 from proxy.quota_store.zookeeper.reads import Node
 from proxy.quota_store.zookeeper.worker import ZookeeperWorker
-from proxy.quota_store.zookeeper.znode_codec import write_config, write_switches
+from proxy.quota_store.zookeeper.znode_codec import CHANGES, write_config, write_switches
+from proxy.quota_store.zookeeper.znode_reader import ZnodeReader
+from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 from quota.admin.messages import entity_key
 
 ALICE = entity_key([("user", "alice")])
@@ -21,10 +23,14 @@ class Reading:
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], None]] = []
+        self.newer = False
 
     def read_changes(self) -> bool:
         self.steps.pop(0)()
         return False
+
+    def has_newer_changes(self) -> bool:
+        return self.newer
 
 
 @pytest.fixture
@@ -71,6 +77,51 @@ def test_a_change_that_comes_while_it_is_read_is_reported_whole(worker: Zookeepe
 
     reads(worker, half, lambda: put_quota(worker, 2))
     assert [one.content for one in reported] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
+
+
+def test_a_change_whose_watch_is_called_late_is_reported_whole(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
+    """A change that is read in two parts is reported once, complete, also when its watch is called after the first part was read."""
+
+    def half() -> None:
+        put_switch(worker, "off")
+        worker._reader.newer = True
+
+    def whole() -> None:
+        put_quota(worker, 2)
+        worker._reader.newer = False
+
+    reads(worker, half)
+    assert reported == []
+    reads(worker, whole)
+    assert [one.content for one in reported] == [StoreContent({ALICE: {RATE: 2.0}}, {"all": "off"})]
+
+
+def test_a_reader_knows_of_changes_that_came_after_its_read_began() -> None:
+    """`has_newer_changes` is true from the first notification after the last read until the next read."""
+
+    class Client:
+        names: ClassVar = ["config_change_0000000001"]
+
+        def children(self, path: str, watch: Any = None) -> list[str]:
+            return list(self.names) if path == CHANGES else []
+
+        def exists(self, path: str, watch: Any = None) -> bool:
+            return path == CHANGES
+
+        def get_many(self, paths: Iterable[str]) -> list[tuple[str, None]]:
+            return [(path, None) for path in paths]
+
+        def created_ms(self, path: str) -> int:
+            return 0
+
+    client = Client()
+    reader = ZnodeReader(client, ZnodeTree(None), lambda _: None, creates=False)
+    reader.read_changes()
+    assert not reader.has_newer_changes()
+    client.names.extend(["other", "config_change_0000000002"])
+    assert reader.has_newer_changes()
+    reader.read_changes()
+    assert not reader.has_newer_changes()
 
 
 def test_changes_that_never_end_are_reported_all_the_same(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
