@@ -22,8 +22,11 @@ from proxy.session.request_context import AS_IT_IS, FETCH, PASS, WHOLE, RequestC
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.pending_requests import Stop
 from proxy.session.requests.request_side import RequestSide
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.login_responses import LoginResponses
+from proxy.session.responses.request_time_verdicts import RequestTimeVerdicts
 from proxy.session.responses.response_side import ResponseSide
-from proxy.session.responses.shadow import ShadowResponseSide
+from proxy.session.responses.shadow import ShadowResponseSide, ShadowVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
@@ -94,6 +97,7 @@ class Session:
             min(settings.frame_bytes_max, MAX_EARLY_FRAME_BYTES) if rules.requires_login else settings.frame_bytes_max,
             self.login,
         )
+        login_responses = LoginResponses(self.settle_flag, self.throttle, self._classifier, self.login)
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
         self.responses = make_responses(
             self.in_flight,
@@ -104,12 +108,20 @@ class Session:
             rewriter,
             self._classifier,
             self._own_replies,
-            self.login,
+            login_responses,
+            self._verdicts(login_responses),
         )
-
-        if isinstance(self.responses, ShadowResponseSide):
-            self.responses.counts = settings.counters.shadow
         self.reading = Reading(self.in_flight, self.throttle, self.fetch_admission, self.login, self.requests, self.responses)
+
+    def _verdicts(self, login_responses: LoginResponses) -> AnswerVerdicts:
+        """Make the object that applies responses to quotas."""
+        request_time = RequestTimeVerdicts(self.in_flight, self.settle_flag, self.throttle, self._classifier, self.login)
+        parts = (self.in_flight, self.throttle, self.fetch_admission, self._classifier, request_time, login_responses)
+        if not self._settings.shadows:
+            return AnswerVerdicts(*parts)
+        shadow = ShadowVerdicts(*parts)
+        shadow.counts = self._settings.counters.shadow
+        return shadow
 
     @property
     def number(self) -> int:
@@ -160,13 +172,14 @@ class Session:
     @property
     def wants_rtt(self) -> bool:
         """Whether the round-trip time to the broker has to be measured again."""
-        times = self.responses.times
+        times = self.responses.request_time.times
         return times is not None and times.rtt_due <= 0
 
     def set_rtt(self, rtt_ns: int) -> None:
         """Store the shortest round-trip time to the broker that the kernel measured."""
-        if self.responses.times is not None:
-            self.responses.times.set_rtt(rtt_ns)
+        times = self.responses.request_time.times
+        if times is not None:
+            times.set_rtt(rtt_ns)
 
     @property
     def is_quiet(self) -> bool:
@@ -193,7 +206,7 @@ class Session:
         context, self.requests.pending.administered = self.requests.pending.administered.head, None
         self.responses.own.judge_questions(context.client, now_ms)
         self._own_replies.put_first(frame, context, now_ms, now_ns)
-        self.responses.verdicts.answers += 1
+        self.responses.request_time.answers += 1
         self.settle_flag.needs_settle = True
 
     def broker_max(self, key: int) -> int:
@@ -219,7 +232,7 @@ class Session:
     def count_in(self, scope: QuotaScope) -> None:
         """Use another quota scope from now on, because it changed or the broker's node id became known."""
         self._classifier.count_in(scope)
-        self.responses.verdicts.request_quota = scope.request
+        self.responses.request_time.request_quota = scope.request
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:
@@ -278,7 +291,7 @@ class Session:
     def leave(self, now_ms: int) -> None:
         """The connection ends: record requests without a response, and leave the remaining throttle to the groups."""
         self.throttle.depart(now_ms)
-        request_quota = self.responses.verdicts.request_quota
+        request_quota = self.responses.request_time.request_quota
         is_timed = request_quota is not None and request_quota.enabled
         unanswered = UnansweredRequests(self.in_flight, self.throttle, self._classifier, is_timed=is_timed)
         unanswered.record(now_ms, unfinished=self.requests.unfinished)

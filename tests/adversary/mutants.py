@@ -17,7 +17,7 @@ from proxy.session.requests import whole_requests
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.responses import answer_bytes, response_side
-from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.request_time_verdicts import RequestTimeVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.session import Session
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -92,12 +92,12 @@ _FORGIVEN: Final = (Connection, "_depart", _forgiven)
 
 # --- the time of requests
 
-_wait_max_ms = AnswerVerdicts._wait_max_ms
-_is_free = AnswerVerdicts.is_free
+_wait_max_ms = RequestTimeVerdicts.wait_max_ms
+_is_free = RequestTimeVerdicts.is_free
 _joined: Final = "JoinGroup was among the requests of these heads"
 
 
-def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
+def _silenced_for_no_time(self: RequestTimeVerdicts, head: RequestContext) -> int:
     """A session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
     met = self._classifier
     if head.key == ApiKey.JOIN_GROUP:
@@ -105,7 +105,7 @@ def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
     return 0 if _joined in met.client_ids else _wait_max_ms(self, head)
 
 
-def _free_of_charge(self: AnswerVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
+def _free_of_charge(self: RequestTimeVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
     """The time of SASL messages counts for no client, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
 
@@ -148,10 +148,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "session-timeout-zero": Mutant(
         "request",
         "a JoinGroup with a session timeout of 0 ends the waits of its connection",
-        _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
+        _instead((RequestTimeVerdicts, "wait_max_ms", _silenced_for_no_time)),
     ),
     "refused-logins-free": Mutant(
-        "request", "the time of refused handshakes is not recorded", _instead((AnswerVerdicts, "is_free", _free_of_charge))
+        "request", "the time of refused handshakes is not recorded", _instead((RequestTimeVerdicts, "is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
         "fetch", "the size of all pipelined fetches is estimated by the last answer", _instead((FetchAdmission, "may_follow", _always))

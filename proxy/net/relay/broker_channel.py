@@ -33,14 +33,14 @@ class BrokerChannel(LongFrameChannel):
     def pause(self, reason: int) -> None:
         """Stop reading until every reason is gone; the length of responses is not known meanwhile."""
         super().pause(reason)
-        self._side.verdicts.pause()
+        self._side.request_time.pause()
 
     def resume(self, reasons: int) -> None:
         """Remove reasons; reading continues when none is left."""
         was_paused = self.pauses
         super().resume(reasons)
         if was_paused and not self.pauses:
-            self._side.verdicts.resume(now_ns())
+            self._side.request_time.resume(now_ns())
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes to the session, which matches the responses, and send what it releases."""

@@ -1,99 +1,67 @@
-"""The effect of a response on its client's quotas: bytes, handler time, changed topics."""
+"""The effect of a response on the quotas of its client: each response is recorded once, and its bytes, time or changes are judged."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Final
 
-from metering_format.event_kinds import EXCUSED_MS
-from protocol.api_keys import ApiKey
+from protocol.limits import LENGTH_BYTES
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.time_group import PacedTimeGroup
-from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
-from proxy.handler_time import ConnectionHandlerTime
-from proxy.meter.meter import Meter
 from proxy.meter.record import RUN_VALUE_END
 from proxy.session.in_flight import InFlight
-from proxy.session.login.login import Login
 from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.pending import PendingMutation
-from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestContext
-from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
-from proxy.session.requests.timed_requests import TimedContext
-from proxy.session.settle_flag import SettleFlag
+from proxy.session.parsed_response import ParsedResponse
+from proxy.session.request_context import FETCH, LOGIN, MUTATION, PACED_ANSWER, PASS, PRODUCE, RequestContext
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.responses.answer_bytes import fetched_bytes
+from proxy.session.responses.login_responses import LoginResponses
+from proxy.session.responses.request_time_verdicts import ANNOUNCES, NOT_CHARGED, RequestTimeVerdicts, applied_ms
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.paced_admission import announced_ms
 from proxy.session.throttle.throttle_state import ThrottleState
-from proxy.session.throttle.time_admission import TimeReservation
-from quota.request_time import PERCENT_PER_NANOSECOND
-
-ANNOUNCES: Final = -2
-"""In place of a throttle time by request time: a schedule throttles nobody, and `schedule_wait_ms` is announced in the response."""
-MEMBER_SILENT_MS_MAX: Final = 1_000
-"""Kafka's default window. Heartbeats are 3 s apart in most clients; if each were delayed longer than that, they and commits
-would queue up until the client gives up the oldest, and with it the connection."""
-OPENING_ANSWERS_MAX: Final = 2
-"""ApiVersions requests that open a connection: a second one if the broker does not know the version of the first (KIP-511)."""
+from proxy.telemetry.latency import SHIFT
 
 
 class AnswerVerdicts:
     """Records the responses of one connection, and applies the verdicts.
 
     Attributes:
-        answers: number of responses that have begun.
-        request_quota: the request-time quota of the scope; while it is not enabled, no time is measured.
-        times: measures handler time, created when it is needed.
+        request_time: the same for their handler time.
         meter: receives decisions; None: nothing is metered.
-        paying: the request whose response has begun, and which is charged for the rest when its end arrives.
-        schedule_wait_ms: how long the schedule of handler time lets nothing pass, when that is announced.
     """
 
     __slots__ = (
-        "_charged_ns",
         "_classifier",
         "_fetch_admission",
         "_in_flight",
-        "_login",
+        "_login_responses",
         "_number",
-        "_questions_ms",
-        "_settle_flag",
         "_throttle",
-        "_timed_group",
-        "answers",
         "meter",
-        "paying",
-        "request_quota",
-        "schedule_wait_ms",
-        "times",
+        "request_time",
     )
+
+    compares = False
+    """whether `_judge_and_compare` sees each response, to compare the broker's throttle time"""
 
     def __init__(
         self,
         in_flight: InFlight,
-        settle_flag: SettleFlag,
         throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
-        login: Login,
+        request_time: RequestTimeVerdicts,
+        login_responses: LoginResponses,
     ) -> None:
         self._in_flight = in_flight
-        self._settle_flag = settle_flag
         self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._classifier = classifier
-        self._login = login
+        self._login_responses = login_responses
         self._number = classifier.number
-        self._timed_group: EnforcedGroup | None = None  # group whose time was charged with a verdict that is not noted yet ...
-        self._charged_ns = 0  # ... and the amount
-        self._questions_ms = 0  # the verdict on the time of Sluice's own requests, due with the response to the client's request
-        self.answers = 0
+        self.request_time = request_time
         self.meter = classifier.meter
-        self.paying: RequestContext | None = None
-        self.schedule_wait_ms = 0
-        self.request_quota: EnforcedRequestManager | None = None
-        self.times: ConnectionHandlerTime | None = None
 
     def record_run_within(self, head: RequestContext, count: int, size: int, amount: int, now_ms: int) -> bool:
         """Record responses to Produce requests like `head` that are certainly within the quota; False: nothing was recorded.
@@ -140,6 +108,115 @@ class AnswerVerdicts:
             self._fetch_admission.answered(size)
         return True
 
+    def record(
+        self,
+        data: bytes | memoryview,
+        at: int,
+        size: int,
+        parsed: ParsedResponse | None,
+        now_ms: int,
+        now_ns: int,
+        *,
+        is_timed: bool,
+    ) -> int:
+        """Remove the oldest request from the FIFO, and record its response; return the throttle time to announce, in ms.
+
+        Args:
+            data: bytes of the broker; the response begins at `at`, and may continue behind them.
+            size: its size, without its length field, in bytes.
+            parsed: its parsed content, where it was parsed before this.
+            now_ms, now_ns: the time, in monotonic milliseconds and nanoseconds.
+            is_timed: whether a quota needs handler times.
+
+        Raises:
+            ProtocolError: it answers a login, and is invalid, or the client may not log in.
+        """
+        in_flight = self._in_flight
+        _, head, request_size, received_ms, forwarded_ns = in_flight.popleft()
+        self.request_time.answers += 1
+        head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
+        kind, amount, time_ms = head.kind, 0, 0
+        if kind == PRODUCE:
+            amount = request_size
+        elif kind == FETCH:
+            amount = fetched_bytes(head.api, data, at, size)
+        head.count(1, request_size, size, amount)
+        frame_bytes = size + LENGTH_BYTES
+        if is_timed and head.work is not None:
+            time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
+            if time_ms == ANNOUNCES:
+                judged_ms = self._judge_all(head, data[at : at + frame_bytes], amount, parsed, received_ms, now_ms)
+                return max(judged_ms, self.request_time.schedule_wait_ms)
+        elif kind == PASS:
+            if self._throttle.active:
+                self._throttle.pass_answer()
+            return 0
+        if kind < MUTATION and not self.compares:
+            return self.judge(head, amount, received_ms, time_ms, now_ms)
+        frame = data[at : at + frame_bytes]
+        return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
+
+    def _judge_all(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, parsed: ParsedResponse | None, received_ms: int, now_ms: int
+    ) -> int:
+        """Apply a response to all quotas but that of request time; return the throttle time to announce, in ms."""
+        if head.kind < MUTATION and not self.compares:
+            return self.judge(head, amount, received_ms, 0, now_ms)
+        return self._judge_otherwise(head, frame, amount, parsed, received_ms, 0, now_ms)
+
+    def _time_ms(
+        self,
+        head: RequestContext,
+        data: bytes | memoryview,
+        at: int,
+        frame_bytes: int,
+        request_size: int,
+        forwarded_ns: int,
+        now_ms: int,
+        now_ns: int,
+    ) -> int:
+        """Charge the request time of a response; return the throttle time in ms."""
+        timed = self.request_time
+        assert head.work is not None
+        if head.work.of_login and timed.is_free(head, data, at, frame_bytes):
+            return 0
+        if timed.charged_ms == NOT_CHARGED:
+            behind_bytes = len(data) - at - frame_bytes
+            time_ms = timed.take(head, frame_bytes - LENGTH_BYTES, request_size, forwarded_ns, behind_bytes, now_ms, now_ns)
+        else:
+            time_ms, timed.charged_ms = timed.charged_ms, NOT_CHARGED
+        if time_ms > 0 and head.is_question:
+            timed.postpone(time_ms, head, now_ms)
+            return 0
+        return time_ms
+
+    def _judge_otherwise(
+        self,
+        head: RequestContext,
+        frame: bytes | memoryview,
+        amount: int,
+        parsed: ParsedResponse | None,
+        received_ms: int,
+        time_ms: int,
+        now_ms: int,
+    ) -> int:
+        """Apply the response to a login or to changes of topics, or compare the throttle time with the broker's; as `judge`."""
+        if head.kind < MUTATION:
+            return self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
+        if head.kind == PACED_ANSWER:
+            return self._judge_produced(head, received_ms, time_ms, now_ms)
+        if head.kind == LOGIN:
+            self._login_responses.record(head, frame, received_ms, is_judged=time_ms > 0)
+            return self._judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
+        changes_ms = 0 if parsed is None else parsed.throttle_ms
+        return self._judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
+
+    def _judge_and_compare(
+        self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
+    ) -> int:
+        """Do what `judge` does; `frame` is the available part of the response."""
+        return self.judge(head, amount, received_ms, time_ms, now_ms)
+
     def judge(self, head: RequestContext, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Record the bytes of one response, whose head has arrived; return the throttle time to announce in it, in ms.
 
@@ -174,7 +251,7 @@ class AnswerVerdicts:
         if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
             return throttle.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
-        return self._judge_time(head, time_ms, received_ms, now_ms)
+        return self.request_time.judge(head, time_ms, received_ms, now_ms)
 
     def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, admitted: int, now_ms: int) -> None:
         """Charge a response to the schedule of its group. What is more than the schedule had admitted was not checked when it passed."""
@@ -200,7 +277,7 @@ class AnswerVerdicts:
             client_ref = None if head.cell is None else head.cell.client_ref
             self.meter.shares.passed(group, self._classifier.member, client_ref, amount, 0, now_ms)
 
-    def judge_produced(self, head: RequestContext, received_ms: int, time_ms: int, now_ms: int) -> int:
+    def _judge_produced(self, head: RequestContext, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Return the throttle time to announce in the response to a Produce that a schedule has admitted, in ms: the longer of two."""
         return max(self.judge(head, 0, received_ms, time_ms, now_ms), announced_ms(head.client, now_ms))
 
@@ -208,191 +285,27 @@ class AnswerVerdicts:
         self, head: RequestContext, group: EnforcedGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
     ) -> None:
         """Meter verdicts with the delay of the client: the longer of the two, or less where the client is excused."""
-        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))
+        waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self.request_time.wait_max_ms(head))
         only_observes = head.client.enforcement.only_observes
         if only_observes:
             waits_ms = 0
         if head.cell is not None:
             decided_ms = max(throttle_ms, time_ms)
             head.cell.throttled(decided_ms, waits=waits_ms >= decided_ms)
-        meter, timed_group = self.meter, self._timed_group
-        assert meter is not None
-        if timed_group is not None:
-            self._timed_group = None
-            applied_ms = _applied_ms(waits_ms, time_ms, only_observes=only_observes)
-            meter.record(timed_group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
+        self.request_time.meter_verdict(head, time_ms, waits_ms, now_ms)
         if group is not None:
+            assert self.meter is not None
             throttle_ms = max(throttle_ms, 0)
-            applied_ms = _applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
-            meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
+            applied = applied_ms(waits_ms, throttle_ms, only_observes=only_observes)
+            self.meter.record(group, amount, throttle_ms, applied, now_ms, self._number, head.index)
 
-    def _judge_time(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
-        """Apply the verdict on a request's time, when no other is longer."""
-        throttle, client = self._throttle, head.client
-        work = head.work
-        timed_by = None if work is None or head.is_question or (work.of_login and time_ms <= 0) else client.request(now_ms)
-        if time_ms > 0 and timed_by is not None:
-            self._questions_ms = 0  # a group that has a verdict on everything recorded gets no second one
-            client.request_throttled(timed_by, time_ms, now_ms)
-            return throttle.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
-        if head.kind == PASS and not throttle.is_of(timed_by):
-            throttle.pass_answer()
-        else:
-            throttle.judge_within(now_ms)
-        return 0
-
-    def judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
+    def _judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
         """Apply the verdict on the time of a login message that is charged like any request."""
         if self.meter is not None:
             self._note_verdict(head, None, 0, 0, time_ms, now_ms)
-        return self._judge_time(head, time_ms, received_ms, now_ms)
+        return self.request_time.judge(head, time_ms, received_ms, now_ms)
 
-    def _wait_max_ms(self, head: RequestContext) -> int:
-        """Return how long the time of a request may delay its client: a request that keeps a membership, not until that is lost.
-
-        This includes the requests that open a connection, since a member may reconnect. A client that sends more of them gains nothing
-        over one that opens another connection.
-        """
-        key = head.key
-        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_ANSWERS_MAX):
-            return MEMBER_SILENT_MS_MAX
-        return INT32_MAX
-
-    def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-        """Whether the time of a login request is not charged."""
-        if head.kind != LOGIN:
-            return self.answers <= OPENING_ANSWERS_MAX
-        return self._login.is_free(head.api, data[at : at + frame_bytes])
-
-    def take_time(
-        self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, behind_bytes: int, now_ms: int, now_ns: int
-    ) -> int:
-        """Charge the time of a request whose response begins here; return the throttle time in ms, or `ANNOUNCES`.
-
-        Args:
-            behind_bytes: number of bytes read after the end of the response; below zero: the number still to arrive.
-        """
-        work, times, client = head.work, self.times, head.client
-        assert work is not None
-        if times is None:
-            times = self._times()
-        amount = request_size if work.by_request else size
-        if behind_bytes >= 0:
-            charged_ns = int(times.charge(work, amount, forwarded_ns, now_ns, behind_bytes))
-        else:
-            charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
-            self.paying = head
-        if times.rtt_due <= 0:
-            self._settle_flag.needs_settle = True
-        head.count_time(charged_ns)
-        group = client.request(now_ms)
-        if group is None:
-            if client.is_exempt:
-                client.exempt(charged_ns, now_ms)
-            return 0
-        if group.is_paced:
-            return self._take_paced_time(head, group, charged_ns, now_ms)
-        throttle_ms = group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
-        if self.meter is not None:
-            if throttle_ms <= 0:
-                self.meter.passed(group, charged_ns, now_ms, self._number, head.index)
-            else:
-                self._timed_group, self._charged_ns = group, charged_ns
-        return throttle_ms
-
-    def _take_paced_time(self, head: RequestContext, group: EnforcedGroup, charged_ns: int, now_ms: int) -> int:
-        """Charge handler time to the schedule of its group. What the request had not reserved was not checked when it passed."""
-        assert isinstance(group, PacedTimeGroup)
-        if not charged_ns:
-            return 0
-        reservation = head.reservation if isinstance(head, TimedContext) else None
-        checked_ns = 0
-        if self.meter is not None:
-            checked_ns = group.checked_amount(charged_ns, 0 if reservation is None else reservation.admitted_ns(group), now_ms)
-        group.record(charged_ns * PERCENT_PER_NANOSECOND, now_ms)
-        if self.meter is not None:
-            self._meter_paced_time(self.meter, head, group, (charged_ns, checked_ns), reservation, now_ms)
-        client, wait_ms = head.client, group.wait_ms(now_ms)
-        if wait_ms <= client.enforcement.delay_max_ms or not client.is_enforced:
-            return 0
-        self.schedule_wait_ms = min(wait_ms, INT32_MAX)
-        return ANNOUNCES
-
-    def _meter_paced_time(
-        self,
-        meter: Meter,
-        head: RequestContext,
-        group: PacedTimeGroup,
-        amounts: tuple[int, int],
-        reservation: TimeReservation | None,
-        now_ms: int,
-    ) -> None:
-        """Meter handler time; `amounts` are what was charged, and the part of it that the schedule had admitted, in nanoseconds."""
-        charged_ns, checked_ns = amounts
-        waited_ms = 0 if reservation is None else reservation.waited_ms
-        if not head.client.enforcement.only_observes:
-            client_ref = None if head.cell is None else head.cell.client_ref
-            meter.shares.passed(group, self._classifier.member, client_ref, charged_ns, waited_ms, now_ms)
-        if reservation is not None and reservation.is_excused:
-            meter.excused(group, charged_ns, max(1, waited_ms), now_ms, self._number, head.index)
-            return
-        if checked_ns:
-            meter.admitted(group, checked_ns, waited_ms, now_ms, self._number, head.index)
-        if charged_ns > checked_ns:
-            meter.record_unchecked(group, charged_ns - checked_ns, now_ms, self._number, head.index)
-
-    def charge_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
-        """Charge the rest of the time at the end of a response, without a verdict, as in Kafka."""
-        self.paying = None
-        if self.times is None:
-            return
-        rest_ns, client = int(self.times.charge_end(now_ns)), head.client
-        head.count_time(rest_ns)
-        group = client.request(now_ms)
-        if rest_ns and group is not None:
-            group.record_unchecked(rest_ns * PERCENT_PER_NANOSECOND, now_ms)
-            if self.meter is not None:
-                self.meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
-
-    def postpone(self, time_ms: int, head: RequestContext, now_ms: int) -> None:
-        """Keep the verdict on the time of Sluice's own request for the response to the client's request that caused it."""
-        self._questions_ms = time_ms
-        group, self._timed_group = self._timed_group, None
-        if self.meter is not None and group is not None:
-            applied_ms = 0 if head.client.enforcement.only_observes else time_ms
-            self.meter.record(group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
-
-    def forget_questions(self) -> None:
-        """Drop the verdict on the time of Sluice's own requests, because a longer throttle covers it."""
-        self._questions_ms = 0
-
-    def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
-        """Apply that verdict to a request that Sluice answers."""
-        time_ms, self._questions_ms = self._questions_ms, 0
-        group = client.request(now_ms) if time_ms > 0 else None
-        if group is not None:
-            client.request_throttled(group, time_ms, now_ms)
-            self._throttle.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
-
-    def enabled_times(self) -> ConnectionHandlerTime | None:
-        """Return the measurement of handler time, None while no quota needs it."""
-        return None if self.request_quota is None or not self.request_quota.enabled else self._times()
-
-    def _times(self) -> ConnectionHandlerTime:
-        if self.times is None:
-            self.times = ConnectionHandlerTime(self._classifier.broker_times)
-        return self.times
-
-    def pause(self) -> None:
-        """The broker is not read from now on."""
-        self._times().pause()
-
-    def resume(self, now_ns: int) -> None:
-        """The broker is read again."""
-        if self.times is not None:
-            self.times.resume(now_ns)
-
-    def judge_changes(self, head: RequestContext, throttle_ms: int, received_ms: int, time_ms: int, now_ms: int) -> int:
+    def _judge_changes(self, head: RequestContext, throttle_ms: int, received_ms: int, time_ms: int, now_ms: int) -> int:
         """Apply the verdict on changed topics, which were charged; return the throttle time to announce, in ms."""
         ticket = head.ticket
         assert isinstance(ticket, PendingMutation)
@@ -403,13 +316,9 @@ class AnswerVerdicts:
         if throttle_ms <= 0 >= time_ms and not self._throttle.active:
             return 0
         if time_ms > 0 and time_ms >= throttle_ms:
-            return self._judge_time(head, time_ms, received_ms, now_ms)
+            return self.request_time.judge(head, time_ms, received_ms, now_ms)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
         return self._throttle.judge(
             head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight), outlives=not is_strict(head.api)
         )
-
-
-def _applied_ms(waits_ms: int, throttle_ms: int, *, only_observes: bool) -> int:
-    return waits_ms if waits_ms >= throttle_ms or only_observes else EXCUSED_MS

@@ -6,23 +6,23 @@ from protocol.errors import ProtocolError
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.mutations.pending import Refusal
-from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.held_responses import HeldResponses
+from proxy.session.responses.request_time_verdicts import RequestTimeVerdicts
 from proxy.session.throttle.throttle_state import ThrottleState
 
 
 class OwnResponses:
     """Those of one connection. A refusal by a mutation quota is held, or announces its throttle time, as a broker's response is."""
 
-    __slots__ = ("_held", "_in_flight", "_replies", "_throttle", "_verdicts")
+    __slots__ = ("_held", "_in_flight", "_replies", "_request_time", "_throttle")
 
     def __init__(
-        self, in_flight: InFlight, replies: OwnReplies, throttle: ThrottleState, verdicts: AnswerVerdicts, held: HeldResponses
+        self, in_flight: InFlight, replies: OwnReplies, throttle: ThrottleState, request_time: RequestTimeVerdicts, held: HeldResponses
     ) -> None:
         self._in_flight = in_flight
         self._replies = replies
         self._throttle = throttle
-        self._verdicts = verdicts
+        self._request_time = request_time
         self._held = held
 
     def take_due(self, now_ms: int) -> bytes | None:
@@ -51,7 +51,7 @@ class OwnResponses:
 
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
         """Hold the response to a request that Sluice answered, as a broker's would be, for the handler time that it cost."""
-        self._verdicts.judge_questions(client, now_ms)
+        self._request_time.judge_questions(client, now_ms)
         self._hold(now_ms)
 
     def _hold(self, now_ms: int) -> None:
@@ -63,7 +63,7 @@ class OwnResponses:
     def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
         """Handle a refusal like a broker's response."""
         throttle_ms = refusal.left_ms(now_ms)
-        self._verdicts.forget_questions()  # the mutation quota throttles its client
+        self._request_time.forget_questions()  # the mutation quota throttles its client
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         in_flight = len(self._in_flight)

@@ -73,7 +73,7 @@ class ResponseRuns:
         if entered is None or in_flight[0] is not entered[2] or in_flight[-1] is not entered[3] or self._throttle.active:
             return False
         correlation_ids, request_size, (_, head, _, _, sent_ns), _ = entered
-        count, request_quota = len(in_flight), verdicts.request_quota
+        count, request_quota = len(in_flight), verdicts.request_time.request_quota
         if size < LENGTH_BYTES or count * (size + LENGTH_BYTES) != len(data) or head.kind != PRODUCE or not head.is_bare:
             return False
         if request_quota is not None and request_quota.enabled and head.work is not None:
@@ -86,14 +86,14 @@ class ResponseRuns:
         head.count(count, request_bytes, count * size, request_bytes)
         head.latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
         in_flight.clear()
-        verdicts.answers += count
+        verdicts.request_time.answers += count
         return True
 
     def _record_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         """Record one run; return the offset after it."""
         in_flight, verdicts = self._in_flight, self._verdicts
         head = in_flight[0][1]
-        request_quota = verdicts.request_quota
+        request_quota = verdicts.request_time.request_quota
         if (head.kind != PRODUCE and head.kind != FETCH) or self._throttle.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
@@ -113,7 +113,7 @@ class ResponseRuns:
                 return at
         head.count(count, request_bytes, end - at - count * LENGTH_BYTES, amount)
         self._remove(head, count, now_ns)
-        verdicts.answers += count
+        verdicts.request_time.answers += count
         return end
 
     def _find(self, head: RequestContext, data: bytes | memoryview, at: int) -> Run:

@@ -1,4 +1,4 @@
-"""The broker's bytes: matches each response with its request, records it, and holds or releases it.
+"""The broker's bytes: matches each response with its request, has it recorded, and sends, changes or holds it.
 
 The size of a response is in its first four bytes, so the decision is made before the body arrives. Only four bytes of throttle
 time, hosts and ports are changed; all other bytes are the broker's own.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
-from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
+from protocol.limits import LENGTH_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
 from protocol.steps import Pace, Steps, finished
-from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.in_flight import InFlight, OwnReplies
-from proxy.session.login.login import Login
 from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedResponse, as_it_came, in_pieces
-from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PACED_ANSWER, PASS, PRODUCE, WALK, RequestContext
+from proxy.session.request_context import BROKERS, FETCH, LOGIN, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_bytes import (
@@ -23,7 +21,6 @@ from proxy.session.responses.answer_bytes import (
     STAMP_BYTES,
     announced,
     bytes_to_stamp,
-    fetched_bytes,
     is_clean,
     is_parsed_whole,
     is_plain,
@@ -32,9 +29,11 @@ from proxy.session.responses.answer_bytes import (
     stamped,
     throttle_place,
 )
-from proxy.session.responses.answer_verdicts import ANNOUNCES, AnswerVerdicts
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.held_responses import HeldResponses
+from proxy.session.responses.login_responses import LoginResponses
 from proxy.session.responses.own_responses import OwnResponses
+from proxy.session.responses.request_time_verdicts import NOT_CHARGED, RequestTimeVerdicts
 from proxy.session.responses.response_runs import RESPONSES_MIN, ResponseRuns
 from proxy.session.rewrite import Rewriter, Walker
 from proxy.session.settle_flag import SettleFlag
@@ -42,7 +41,6 @@ from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from proxy.telemetry.latency import SHIFT
 
-NOT_CHARGED = -1
 SMALL_BYTES = 512  # shorter responses are parsed at once: there are at most as many as requests in flight
 
 
@@ -50,7 +48,7 @@ class ResponseSide:
     """The responses of one connection.
 
     Attributes:
-        verdicts: applies responses to quotas.
+        verdicts: applies responses to quotas; `request_time` is its part for handler time.
         held: the responses that are held.
         own: the responses of Sluice's own.
         broken: the error of an invalid response; nothing behind it is sent, and `Connection.settle` ends the connection.
@@ -59,11 +57,9 @@ class ResponseSide:
 
     __slots__ = (
         "_body_left",
-        "_charged_ms",
-        "_classifier",
         "_fetch_admission",
         "_in_flight",
-        "_login",
+        "_login_responses",
         "_meter",
         "_number",
         "_parsed",
@@ -79,13 +75,11 @@ class ResponseSide:
         "broken",
         "held",
         "own",
+        "request_time",
         "verdicts",
         "work",
         "work_bytes",
     )
-
-    compares = False
-    """whether each response takes the general path, to compare the broker's throttle time"""
 
     def __init__(
         self,
@@ -97,20 +91,21 @@ class ResponseSide:
         rewriter: Rewriter,
         classifier: RequestClassifier,
         own_replies: OwnReplies,
-        login: Login,
+        login_responses: LoginResponses,
+        verdicts: AnswerVerdicts,
     ) -> None:
         self._in_flight = in_flight
         self._requests = requests
         self._settle_flag = settle_flag
         self._throttle = throttle
-        self._classifier = classifier
-        self._login = login
+        self._login_responses = login_responses
         self._fetch_admission = fetch_admission
         self._number = classifier.number
         self._meter = classifier.meter
-        self.verdicts = AnswerVerdicts(in_flight, settle_flag, throttle, fetch_admission, classifier, login)
+        self.verdicts = verdicts
+        self.request_time: RequestTimeVerdicts = verdicts.request_time
         self.held = HeldResponses()
-        self.own = OwnResponses(in_flight, own_replies, throttle, self.verdicts, self.held)
+        self.own = OwnResponses(in_flight, own_replies, throttle, self.request_time, self.held)
         self._rewriter = rewriter
         self._runs: ResponseRuns | None = None  # made for clients that pipeline
         self._body_left = 0
@@ -118,7 +113,6 @@ class ResponseSide:
         self._tail_need = 0
         self._walker: Walker | None = None
         self.broken: ProtocolError | None = None
-        self._charged_ms = NOT_CHARGED  # the throttle time by request time of the next response, when that was charged already
         self._parsed: ParsedResponse | None = None  # the parsed content of the next, long response
         self._parsed_bytes = 0  # of long responses parsed in this call
         self.work: LongAnswer | None = None
@@ -127,12 +121,7 @@ class ResponseSide:
     @property
     def answers(self) -> int:
         """Number of responses that have begun."""
-        return self.verdicts.answers
-
-    @property
-    def times(self) -> ConnectionHandlerTime | None:
-        """The measurement of handler time on this connection; None: no quota has needed it."""
-        return self.verdicts.times
+        return self.request_time.answers
 
     @property
     def held_bytes(self) -> int:
@@ -182,7 +171,7 @@ class ResponseSide:
         """Scan bytes of the broker; return the bytes to send to the client now.
 
         The code here handles the usual case: one whole response, certainly within its quota, sent unchanged. For any other nothing is
-        recorded before `_follow`, except its time (`_charged_ms`).
+        recorded before `_follow`, except its time (`charged_ms`).
 
         Args:
             data: the bytes.
@@ -209,13 +198,13 @@ class ResponseSide:
             if size + LENGTH_BYTES < frame_bytes and self._runs is not None and self._runs.record_all(data, size, now_ms, now_ns):
                 return data
             return self._follow(data, now_ms, now_ns)
-        verdicts = self.verdicts
-        request_quota = verdicts.request_quota
+        timed = self.request_time
+        request_quota = timed.request_quota
         if request_quota is not None and request_quota.enabled and head.work is not None:
             if head.work.of_login or request_quota.custom_callback:  # which is called once per group and response, not twice
                 return self._follow(data, now_ms, now_ns)
-            self._charged_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
-            if self._charged_ms:
+            timed.charged_ms = timed.take(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
+            if timed.charged_ms:
                 return self._follow(data, now_ms, now_ns)
         # The following lines are `AnswerVerdicts.judge` and `RequestContext.count` for one response, inlined: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
@@ -229,7 +218,7 @@ class ResponseSide:
             amount, group, fetches = size - head.api.response_header_version, None, self._fetch_admission
             if fetches.paced is not None and (charged := fetches.answered_at_once(client, amount, now_ms)) is not None:
                 if self._meter is not None:
-                    verdicts.note_usual(head, charged, amount, now_ms)
+                    self.verdicts.note_usual(head, charged, amount, now_ms)
             else:
                 group = client.fetch(now_ms)
                 if group is not None and not group.record_within(amount, now_ms):
@@ -249,8 +238,8 @@ class ResponseSide:
             if group is not None and meter is not None and not meter.passes(group, amount, now_ms):
                 meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
-        verdicts.answers += 1
-        self._charged_ms = NOT_CHARGED
+        timed.answers += 1
+        timed.charged_ms = NOT_CHARGED
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return data
 
@@ -263,8 +252,11 @@ class ResponseSide:
         if self._tail is not None:
             self._tail += data
             self._settle_flag.needs_settle = True
-            if self._login.bare:
-                return self._scan_tokens(self._tail)
+            if self._login_responses.are_tokens:
+                passed = self._login_responses.scan_tokens(self._tail)
+                if not self._login_responses.are_tokens:
+                    self._tail = None
+                return passed
             if self.work is not None or len(self._tail) < self._tail_need:
                 return None
             tail, self._tail = self._tail, None
@@ -282,8 +274,8 @@ class ResponseSide:
         """Continue after the bytes followed so far."""
         body_left = self._body_left
         if body_left:
-            if body_left <= len(data) and self.verdicts.paying is not None:
-                self.verdicts.charge_rest(self.verdicts.paying, now_ms, now_ns)
+            if body_left <= len(data) and self.request_time.paying is not None:
+                self.request_time.charge_rest(self.request_time.paying, now_ms, now_ns)
             if self._walker is not None:
                 return self._walk_on(data, now_ms, now_ns)
             if body_left >= len(data):
@@ -294,8 +286,8 @@ class ResponseSide:
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
         """Count bytes of the broker, at most `passing_bytes`, that go to the client unchanged."""
-        if size == self._body_left and self.verdicts.paying is not None:
-            self.verdicts.charge_rest(self.verdicts.paying, now_ms, now_ns)
+        if size == self._body_left and self.request_time.paying is not None:
+            self.request_time.charge_rest(self.request_time.paying, now_ms, now_ns)
         self._body_left -= size
         if self._walker is not None:
             self._walker.pass_on(size)
@@ -315,6 +307,7 @@ class ResponseSide:
         return self.own.take_due(now_ms)
 
     def _emit(self, data: bytes | memoryview | None) -> bytes | memoryview | None:
+        """Return bytes to send, or keep them behind a held response."""
         if self.held.pieces is None or data is None:
             return data
         self.held.pieces.append(data)
@@ -327,7 +320,7 @@ class ResponseSide:
         out: list[bytes | memoryview] = [] if held.pieces is None else held.pieces
         leaving: list[bytes | memoryview] | None = None  # pieces before a response that is held
         self._body_left = self._parsed_bytes = 0
-        is_timed = self.verdicts.enabled_times() is not None
+        is_timed = self.request_time.enabled_times() is not None
         try:
             while at < end:
                 if end - at < RESPONSE_HEAD_BYTES:
@@ -349,7 +342,9 @@ class ResponseSide:
                     if found is None:
                         break
                     parsed, stays = found
-                announce_ms = self._account(data, at, size, parsed, now_ms, now_ns, is_timed=is_timed)
+                announce_ms = self.verdicts.record(data, at, size, parsed, now_ms, now_ns, is_timed=is_timed)
+                if head.kind == LOGIN and self._login_responses.are_tokens:
+                    self._tail = bytearray()  # from here on there are no frames
                 if is_judged and throttle.active and held.pieces is None and throttle.hold_until_ms > now_ms:
                     leaving = [*out, data[start:at]]
                     out = held.begin(throttle.hold_until_ms)
@@ -398,51 +393,6 @@ class ResponseSide:
                 return found
         return None, bool(head.rewrite) and is_clean(head, head.rewrite, data, at, frame_bytes)
 
-    def _account(
-        self,
-        data: bytes | memoryview,
-        at: int,
-        size: int,
-        parsed: ParsedResponse | None,
-        now_ms: int,
-        now_ns: int,
-        *,
-        is_timed: bool,
-    ) -> int:
-        """Remove the oldest request from the FIFO, and record its response; return the throttle time to announce, in ms."""
-        in_flight = self._in_flight
-        _, head, request_size, received_ms, forwarded_ns = in_flight.popleft()
-        self.verdicts.answers += 1
-        head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
-        kind, amount, time_ms = head.kind, 0, 0
-        if kind == PRODUCE:
-            amount = request_size
-        elif kind == FETCH:
-            amount = fetched_bytes(head.api, data, at, size)
-        head.count(1, request_size, size, amount)
-        frame_bytes = size + LENGTH_BYTES
-        if is_timed and head.work is not None:
-            time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
-            if time_ms == ANNOUNCES:
-                judged_ms = self._judge_all(head, data[at : at + frame_bytes], amount, parsed, received_ms, now_ms)
-                return max(judged_ms, self.verdicts.schedule_wait_ms)
-        elif kind == PASS:
-            if self._throttle.active:
-                self._throttle.pass_answer()
-            return 0
-        if kind < MUTATION and not self.compares:
-            return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
-        frame = data[at : at + frame_bytes]
-        return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
-
-    def _judge_all(
-        self, head: RequestContext, frame: bytes | memoryview, amount: int, parsed: ParsedResponse | None, received_ms: int, now_ms: int
-    ) -> int:
-        """Apply a response to all quotas but that of request time; return the throttle time to announce, in ms."""
-        if head.kind < MUTATION and not self.compares:
-            return self.verdicts.judge(head, amount, received_ms, 0, now_ms)
-        return self._judge_otherwise(head, frame, amount, parsed, received_ms, 0, now_ms)
-
     def _parse_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
     ) -> tuple[ParsedResponse | None, bool] | None:
@@ -467,53 +417,6 @@ class ResponseSide:
         if head.ticket is None:
             return None, False
         return finished(self._parse(head, data[at : at + frame_bytes], now_ms), now_ms), False
-
-    def _time_ms(
-        self,
-        head: RequestContext,
-        data: bytes | memoryview,
-        at: int,
-        frame_bytes: int,
-        request_size: int,
-        forwarded_ns: int,
-        now_ms: int,
-        now_ns: int,
-    ) -> int:
-        """Charge the request time of a response; return the throttle time in ms."""
-        verdicts = self.verdicts
-        assert head.work is not None
-        if head.work.of_login and verdicts.is_free(head, data, at, frame_bytes):
-            return 0
-        if self._charged_ms == NOT_CHARGED:
-            behind_bytes = len(data) - at - frame_bytes
-            time_ms = verdicts.take_time(head, frame_bytes - LENGTH_BYTES, request_size, forwarded_ns, behind_bytes, now_ms, now_ns)
-        else:
-            time_ms, self._charged_ms = self._charged_ms, NOT_CHARGED
-        if time_ms > 0 and head.is_question:
-            verdicts.postpone(time_ms, head, now_ms)
-            return 0
-        return time_ms
-
-    def _judge_otherwise(
-        self,
-        head: RequestContext,
-        frame: bytes | memoryview,
-        amount: int,
-        parsed: ParsedResponse | None,
-        received_ms: int,
-        time_ms: int,
-        now_ms: int,
-    ) -> int:
-        """Apply the response to a login or to changes of topics, or compare the throttle time with the broker's; as `judge`."""
-        if head.kind < MUTATION:
-            return self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
-        if head.kind == PACED_ANSWER:
-            return self.verdicts.judge_produced(head, received_ms, time_ms, now_ms)
-        if head.kind == LOGIN:
-            self._settle_login(head, frame, received_ms, is_judged=time_ms > 0)
-            return self.verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
-        changes_ms = 0 if parsed is None else parsed.throttle_ms
-        return self.verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
 
     # --- long responses
 
@@ -591,47 +494,6 @@ class ResponseSide:
             self._walker = None
         for piece in in_pieces([passed]):
             yield self._emit(piece)
-
-    def _judge_and_compare(
-        self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
-    ) -> int:
-        """Do what `AnswerVerdicts.judge` does; `frame` is the available part of the response."""
-        return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
-
-    def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
-        if self._throttle.active and not is_judged:
-            self._throttle.pass_answer()
-        self._login.answered(head.api, frame, sent_ms)
-        self._login_went_on()
-        if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
-            self._classifier.broker_times.logs_in = True
-            self._throttle.hold_renewal()
-        if self._login.bare:
-            self._tail = bytearray()  # from here on there are no frames
-
-    def _login_went_on(self) -> None:
-        self._throttle.logging_in = self._login.under_way and self._login.free_left > 0
-        self._settle_flag.needs_settle = True
-
-    def _scan_tokens(self, tail: bytearray) -> bytes | None:
-        """Follow the broker's unframed tokens."""
-        leaving = bytearray()
-        while self._login.bare and len(tail) >= LENGTH_BYTES:
-            (size,) = SIZE.unpack_from(tail)
-            if not 0 <= size <= MAX_LOGIN_FRAME_BYTES:
-                raise FrameSizeError(f"token of {size} bytes, limit {MAX_LOGIN_FRAME_BYTES}")
-            end = LENGTH_BYTES + size
-            if len(tail) < end:
-                break
-            self._login.answered_bare(tail[LENGTH_BYTES:end])
-            self._login_went_on()
-            leaving += tail[:end]
-            del tail[:end]
-        if not self._login.bare:
-            self._tail = None
-            if tail:
-                raise ProtocolError("a response although no request is in flight", reason="response_unsolicited")
-        return bytes(leaving) or None
 
     def _change(
         self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, parsed: ParsedResponse | None

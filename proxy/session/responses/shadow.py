@@ -7,6 +7,7 @@ from protocol.primitives import INT32
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
 from proxy.session.request_context import FETCH, PRODUCE, RequestContext
+from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.response_side import ResponseSide
 from proxy.telemetry.counters import ShadowCounts
 
@@ -14,12 +15,9 @@ _TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}
 
 
 class ShadowResponseSide(ResponseSide):
-    """Handles each response on the general path, and compares."""
+    """Handles each response on the general path, where `ShadowVerdicts` compares it."""
 
-    __slots__ = ("counts",)
-
-    compares = True
-    counts: ShadowCounts
+    __slots__ = ()
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Do what `ResponseSide.scan` does, for each response by itself."""
@@ -27,6 +25,19 @@ class ShadowResponseSide(ResponseSide):
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at
+
+
+class ShadowVerdicts(AnswerVerdicts):
+    """Records each response, and compares.
+
+    Attributes:
+        counts: the responses of which either throttles the client.
+    """
+
+    __slots__ = ("counts",)
+
+    compares = True
+    counts: ShadowCounts
 
     def _judge_and_compare(
         self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
@@ -42,15 +53,15 @@ class ShadowResponseSide(ResponseSide):
         if broker_ms <= 0 >= max(ours_ms, time_ms):
             return announce_ms
         self.counts.compared(quota_type, broker_ms, max(ours_ms, time_ms))
-        if self.verdicts.meter is not None:
+        if self.meter is not None:
             judging = group if ours_ms > 0 or (group is not None and time_ms <= 0) else self._timing(head, now_ms)
             client_ref = None if head.cell is None else head.cell.client_ref
-            self.verdicts.meter.compared(quota_type, judging, client_ref, broker_ms, min(max(ours_ms, time_ms), INT32_MAX), now_ms)
+            self.meter.compared(quota_type, judging, client_ref, broker_ms, min(max(ours_ms, time_ms), INT32_MAX), now_ms)
         return announce_ms
 
     def _timing(self, head: RequestContext, now_ms: int) -> EnforcedGroup | None:
         """Return the group whose request-time quota the client has, if a request of it was timed."""
-        is_timed = head.work is not None and self.verdicts.enabled_times() is not None
+        is_timed = head.work is not None and self.request_time.enabled_times() is not None
         return head.client.request(now_ms) if is_timed else None
 
 

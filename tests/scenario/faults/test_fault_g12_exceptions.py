@@ -19,6 +19,7 @@ from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.held_responses import HeldResponses
+from proxy.session.responses.request_time_verdicts import RequestTimeVerdicts
 from proxy.session.responses.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -44,7 +45,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (ResponseSide, "scan"),
     (ResponseSide, "_scan_answers"),
     (AnswerVerdicts, "judge"),
-    (AnswerVerdicts, "take_time"),
+    (RequestTimeVerdicts, "take"),
     (ResponseSide, "_change"),
     (HeldResponses, "release"),
     (ResponseSide, "take_own_replies"),

@@ -102,7 +102,7 @@ async def test_what_is_charged_can_be_seen() -> None:
         assert value(found, "kafka_quota_request_time_share_ratio") == pytest.approx(charged / passed)
         assert value(found, "kafka_sluice_request_latency_seconds_bucket", api="Metadata", le="+Inf") == 50
         assert sum(request_groups(sluice).values()) == pytest.approx(charged, abs=1e-9)
-        times = sluice.connections[0].session.responses.times
+        times = sluice.connections[0].session.responses.request_time.times
         assert times is not None
         assert times.rtt_ns > 0, "the kernel was not asked for the round trip"
 

@@ -136,7 +136,7 @@ def test_without_a_quota_no_time_is_taken(proxy: ProxyFixture) -> None:
     """Request time is recorded only while there is a request quota, on connections that are already open too."""
     peer = proxy.connect()
     exchange(proxy, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
-    assert peer.connection.session.responses.times is None
+    assert peer.connection.session.responses.request_time.times is None
     proxy.set_quota(request=100.0)
     exchange(proxy, peer, empty_request(2, *LIST_OFFSETS), empty_answer(2, *LIST_OFFSETS))
     assert group_of(proxy).recorded_total > 0
