@@ -39,7 +39,8 @@ from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.upstream.routes import Routes
 from proxy.session.settings import SessionSettings
 from proxy.telemetry import log
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 from quota.callbacks.cluster import Cluster, PartitionInfo
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMuta
 from proxy.enforcement.groups.group_factory import GroupFactory
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.rule import rule_of
-from proxy.telemetry.counters import Counters, Usage
+from proxy.telemetry.client_usage import Usage
+from proxy.telemetry.counters import Counters
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import UNKNOWN_ORIGIN, Member, Origin

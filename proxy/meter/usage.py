@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from protocol.api_keys import ApiKey
-from proxy.telemetry.counters import OTHER, Usage
+from proxy.telemetry.client_usage import OTHER, Usage
 from quota.entity import KafkaPrincipal
 
 CELLS_MAX: Final = 50_000

@@ -33,7 +33,13 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("channels", ("proxy/net/",)),  # uvloop's write is compiled, so its time counts for the caller
     (
         "metrics and admin",
-        ("proxy/observe/", "proxy/app/data_path_state.py", "proxy/app/control_plane_state.py", "proxy/telemetry/counters.py"),
+        (
+            "proxy/observe/",
+            "proxy/app/data_path_state.py",
+            "proxy/app/control_plane_state.py",
+            "proxy/telemetry/client_usage.py",
+            "proxy/telemetry/counters.py",
+        ),
     ),
     ("log", ("proxy/telemetry/log.py",)),
 )

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from proxy.telemetry.counters import Counters, Usage, UsageTable
+from proxy.telemetry.client_usage import Usage, UsageTable
+from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import (
     AdmissionStatus,
     CallbackStatus,

@@ -11,7 +11,8 @@ from proxy.session.header_cache import HeaderCache
 from proxy.session.login.principal_connections import PrincipalConnections
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.request_context import RequestContexts
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 
 
 class SessionSettings:

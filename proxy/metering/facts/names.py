@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from proxy.base.errors import StartError
-from proxy.telemetry.counters import OTHER
+from proxy.telemetry.client_usage import OTHER
 
 NameForm = Literal["plain", "keyed", "none"]
 KEY_BYTES_MIN: Final = 16

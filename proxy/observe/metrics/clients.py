@@ -15,7 +15,7 @@ from proxy.observe.metrics.families import counter, counters, gauge, gauges
 from proxy.observe.metrics.series import Fold, Labels, label
 from proxy.observe.shown import ShownGroup, ShownUsage
 from proxy.observe.snapshot import Snapshot
-from proxy.telemetry.counters import OTHER
+from proxy.telemetry.client_usage import OTHER
 
 GROUP_SERIES: Final = 3
 """Limit, rate and utilization."""

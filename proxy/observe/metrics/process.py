@@ -9,7 +9,8 @@ from prometheus_client.registry import CollectorRegistry
 from proxy.observe.metrics.api_names import API_NAMES
 from proxy.observe.metrics.families import counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.snapshot import Snapshot, WorkerFigures
-from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
+from proxy.telemetry.client_usage import OTHER
+from proxy.telemetry.counters import AdministrationCounts, Counters, MeteringCounts, ShadowCounts
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, Traffic
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, TypeVar
 
 from proxy.base.printable import printable
-from proxy.telemetry.counters import OTHER
+from proxy.telemetry.client_usage import OTHER
 
 LABEL_CHARS_MAX: Final = 128
 _DIGEST_CHARS: Final = 16

@@ -7,7 +7,8 @@ from operator import add
 
 from proxy.observe.workers.packing import unpack
 from proxy.observe.workers.report import Report, UsageRow
-from proxy.telemetry.counters import API_KEYS_MAX, OTHER, USAGES_MAX
+from proxy.telemetry.client_usage import OTHER, USAGES_MAX
+from proxy.telemetry.counters import API_KEYS_MAX
 
 Who = tuple[str, str]
 """User and client-id."""

@@ -17,7 +17,8 @@ from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerPro
 from proxy.observe.state import DataState
 from proxy.observe.workers.counts import Counts, counts_of
 from proxy.observe.workers.packing import pack
-from proxy.telemetry.counters import Counters, Usage
+from proxy.telemetry.client_usage import Usage
+from proxy.telemetry.counters import Counters
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import CallbackStatus, Traffic
 

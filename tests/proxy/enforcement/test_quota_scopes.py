@@ -8,7 +8,8 @@ from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaWindows
-from proxy.telemetry.counters import Counters, Usage
+from proxy.telemetry.client_usage import Usage
+from proxy.telemetry.counters import Counters
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.callbacks.cluster import Cluster
 from quota.entity import ANONYMOUS, ClientQuotaEntity, ClientQuotaType

@@ -16,7 +16,8 @@ from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.forget import forget_user
 from proxy.metering.repair import repair
 from proxy.metering.topic import TopicSink
-from proxy.telemetry.counters import OTHER, MeteringCounts, Usage
+from proxy.telemetry.client_usage import OTHER, Usage
+from proxy.telemetry.counters import MeteringCounts
 from quota.entity import KafkaPrincipal
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 

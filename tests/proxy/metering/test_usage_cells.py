@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.meter.usage import FETCH, GROUP, PRODUCE, Place, UsageCells
-from proxy.telemetry.counters import OTHER, UsageTable
+from proxy.telemetry.client_usage import OTHER, UsageTable
 from quota.entity import ANONYMOUS
 
 PLACES = [Place(("b", 1), "default"), Place(("b", 2), "default")]

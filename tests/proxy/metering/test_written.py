@@ -15,7 +15,7 @@ from proxy.meter.usage import Place
 from proxy.metering.repair import repair
 from proxy.metering.segment import left_over
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings
-from proxy.telemetry.counters import OTHER, Usage
+from proxy.telemetry.client_usage import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering.metering_alone import LISTENER, metering_alone
 from tests.support.metering.metering_writer_fixture import RUN, WALL_MS, MeteringWriterFixture

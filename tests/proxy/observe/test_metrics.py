@@ -19,7 +19,8 @@ from proxy.observe.metrics.series import LABEL_CHARS_MAX, Fold, Labels, label
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
 from proxy.observe.page_source import OneProcess
 from proxy.observe.snapshot import take_snapshot
-from proxy.telemetry.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
+from proxy.telemetry.client_usage import OTHER, Usage, UsageTable
+from proxy.telemetry.counters import THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters
 from proxy.telemetry.latency import APIS_MAX, BROKERS_MAX, SHIFT, ApiLatencies, cumulated
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, IpRate

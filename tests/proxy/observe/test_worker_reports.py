@@ -16,7 +16,8 @@ from proxy.observe.workers.counts import MERGE_MODES, counters_of, counts_of, ro
 from proxy.observe.workers.merged_usages import MergedUsages
 from proxy.observe.workers.packing import pack, unpack
 from proxy.observe.workers.report import GROUPS_REPORTED_MAX, Report, ReportParts
-from proxy.telemetry.counters import OTHER, UNKNOWN_KEY, Counters
+from proxy.telemetry.client_usage import OTHER
+from proxy.telemetry.counters import UNKNOWN_KEY, Counters
 from proxy.telemetry.latency import APIS_MAX
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import CallbackStatus

@@ -4,7 +4,8 @@ import pytest
 
 from proxy.enforcement.mode import INT32_MAX, Enforcement
 from proxy.session.settings import SessionSettings
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 
 
 def settings_of(first: int = 1, step: int = 1) -> SessionSettings:

@@ -16,7 +16,8 @@ from proxy.session.requests.pending_requests import Stop
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 from tests.support.scripted.gateway_fixture import open_gateway, quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_frames import (

@@ -37,7 +37,8 @@ from proxy.session.login.identity import OPEN, IdentityRules
 from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.groups.declared_groups import DeclaredGroup, DeclaredGroups
 from quota.limits import QuotaLimits

@@ -12,7 +12,8 @@ from proxy.enforcement.policy import Policy, PolicyResult
 from proxy.enforcement.switches import SwitchMode
 from proxy.observe.fleet import FleetReport
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
-from proxy.telemetry.counters import Counters, UsageTable
+from proxy.telemetry.client_usage import UsageTable
+from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmissionStatus
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal

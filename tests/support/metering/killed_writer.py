@@ -12,7 +12,7 @@ from proxy.meter.usage import PRODUCE, Place
 from proxy.metering.facts.names import Names
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.layout import pending_path
-from proxy.telemetry.counters import OTHER, Usage
+from proxy.telemetry.client_usage import OTHER, Usage
 from quota.entity import ANONYMOUS
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 

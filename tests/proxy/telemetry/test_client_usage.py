@@ -1,6 +1,6 @@
 """The usage table is bounded although clients choose the ids in it."""
 
-from proxy.telemetry.counters import UsageTable
+from proxy.telemetry.client_usage import UsageTable
 
 
 def test_one_maker_fills_no_more_than_half_of_the_table() -> None:
