@@ -14,7 +14,9 @@ from proxy.base.close_reason import CloseReason, reason_of
 from proxy.base.host_port import HostPort
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.net.broker_question import BrokerQuestion
 from proxy.net.departure import Departure
+from proxy.net.other_protocols import looks_like
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.broker_channel import BrokerChannel
 from proxy.net.relay.client_channel import ClientChannel
@@ -22,7 +24,6 @@ from proxy.net.relay.long_frame_memory import LongFrameMemory
 from proxy.net.sockets import min_rtt_ns, set_broker_options
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
-from proxy.session.administered import BrokersAnswer
 from proxy.session.reading import ReadStep
 from proxy.session.requests.pending_requests import Stop
 from proxy.session.session import Session
@@ -73,7 +74,6 @@ class Connection:
     """
 
     __slots__ = (
-        "_answered",
         "_broker_left",
         "_loop",
         "_owner",
@@ -108,8 +108,7 @@ class Connection:
         self.client_connects = False  # its transport is being made, which has its socket from then on
         self.client_tls: TlsTransport | None = None  # after the handshake; the channel's transport when the broker is connected
         self._broker_left: tuple[Exception | None] | None = None  # why the broker closed while a long response is parsed
-        self._question: BrokersAnswer | None = None  # the broker's response to a request of Sluice's own ...
-        self._answered: asyncio.Future[None] | None = None  # ... and the future of its caller
+        self._question: BrokerQuestion | None = None  # the request of Sluice's own that has no response yet
         self.session = session
         self.peer = peer
         self.listener_name = listener_name
@@ -200,7 +199,7 @@ class Connection:
         if self._has_work():
             self._owner.long_work.add(self)
         if self._question is not None:
-            self._resolve_question()
+            self._question.settle(closing=False)
         administered = self.session.requests.pending.administered
         if administered is not None and not administered.begun:
             administered.begun = True
@@ -420,16 +419,13 @@ class Connection:
         """
         if self.closing:
             raise ConnectionAbortedError("the connection has ended")
-        self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
-        self._answered = answered = self._loop.create_future()
+        self._question = question = BrokerQuestion(self.session.ask(api, frame, now_ms(), now_ns()), self._loop)
         self.session.settle_flag.needs_settle = True
         self.broker.write(frame)
         try:
-            await answered
+            return await question.response()
         finally:
-            self._question = self._answered = None
-        assert question.frame is not None
-        return question.frame
+            self._question = None
 
     def answer(self, frame: bytes) -> None:
         """Send the response to the request that Sluice answers."""
@@ -438,16 +434,6 @@ class Connection:
         now = now_ms()
         self.session.answer_administered(frame, now, now_ns())
         self.wake(now)
-
-    def _resolve_question(self) -> None:
-        """Resolve the future of `ask` with the broker's response, or with an error when there will be none."""
-        question, answered = self._question, self._answered
-        if question is None or answered is None or answered.done():
-            return
-        if question.frame is not None:
-            answered.set_result(None)
-        elif self.closing:
-            answered.set_exception(ConnectionAbortedError("the connection has ended"))
 
     def client_left_while_paused(self) -> None:
         """The kernel reports the client's FIN while its side is paused: read what is queued, and forward it when it may go."""
@@ -516,7 +502,7 @@ class Connection:
 
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
         """Close after invalid or refused bytes of the client."""
-        reason = _looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
+        reason = looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
         self.close(reason or reason_of(error, otherwise=CloseReason.BAD_REQUEST), str(error))
         error.forget_frames()
 
@@ -541,7 +527,8 @@ class Connection:
         if self.closing:
             return
         self.closing = True
-        self._resolve_question()
+        if self._question is not None:
+            self._question.settle(closing=True)
         self._owner.timers.schedule(self, 0)
         self._leave_session()
         self._close_client()
@@ -591,17 +578,6 @@ class Connection:
             # Closing with unread responses would reset the connection and could discard requests that were just sent.
             broker.half_close()
             broker.read_to_the_end(self._loop)
-
-
-def _looks_like(data: bytes) -> CloseReason | None:
-    """Return a specific reason for other protocols that often reach a Kafka port by mistake."""
-    if data[:1] == b"\x16" and data[1:2] == b"\x03":
-        return CloseReason.NOT_KAFKA_TLS
-    if data[:6] == b"PROXY " or data[:12] == b"\r\n\r\n\x00\r\nQUIT\n":
-        return CloseReason.NOT_KAFKA_PROXY_HEADER
-    if data[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"CONN", b"PRI "):
-        return CloseReason.NOT_KAFKA_HTTP
-    return None
 
 
 _BROKER_AT_FAULT = frozenset(
