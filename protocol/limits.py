@@ -33,9 +33,6 @@ MAX_TAGGED_FIELDS = 64
 MAX_TAGGED_FIELD_BYTES = 64 * 1024
 """Largest tagged field in a header."""
 
-MAX_CLIENT_ID_BYTES = 32_767
-"""Largest client id: its length is an int16."""
-
 MAX_STRING_BYTES = 32_767
 """Largest string, also where its length is a varint. Source: Kafka's generated message classes."""
 

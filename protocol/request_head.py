@@ -18,13 +18,12 @@ class RequestHead:
         client_id_bytes: the same, as in the frame.
         body_at: offset of the first byte after the header.
         head_len: number of bytes from the first byte of the length to the last byte read.
-        acks, acks_at, transactional_id: Produce.
+        acks, transactional_id: Produce.
         max_wait_ms, min_bytes, max_bytes and their offsets: Fetch and ShareFetch; None where the version has none.
     """
 
     __slots__ = (
         "acks",
-        "acks_at",
         "api",
         "body_at",
         "client_id",
@@ -48,7 +47,6 @@ class RequestHead:
         self.body_at = body_at
         self.head_len = body_at
         self.acks: int | None = None
-        self.acks_at: int | None = None
         self.transactional_id: str | None = None
         self.max_wait_ms: int | None = None
         self.max_wait_ms_at: int | None = None
@@ -121,7 +119,6 @@ def _read_fields(data: Buffer, at: int, end: int, head: RequestHead) -> None:
 def _read_produce(head: RequestHead, reader: Reader, at: int) -> None:
     if head.api.version >= _PRODUCE_SINCE_TRANSACTIONAL_ID:
         head.transactional_id = reader.nullable_string(compact=head.api.flexible)
-    head.acks_at = reader.at - at
     head.acks = reader.int16()
 
 

@@ -25,7 +25,7 @@ QUOTA_TYPES: Final = frozenset({CLIENT, USER})
 SET: Final = 0
 DELETE: Final = 1
 
-_SYNONYMS_SINCE, _DOCUMENTATION_SINCE, _TYPES_SINCE = 1, 3, 3
+_SYNONYMS_SINCE, _TYPES_SINCE = 1, 3
 _FLAGS: Final = {int(ApiKey.DESCRIBE_CONFIGS): (0, 1, 1, 2, 2), int(ApiKey.INCREMENTAL_ALTER_CONFIGS): (1, 1)}
 """Number of flags after the resources, by version."""
 

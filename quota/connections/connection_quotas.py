@@ -247,6 +247,7 @@ class ConnectionQuotas:
         if self._count_observer is not None:
             self._count_observer.slots_changed(listener, change)
 
-    def must_close(self, listener: ListenerQuota) -> bool:
-        """Return whether a connection of this listener has to be closed, because more are open than the limit."""
-        return self.total > self.max_connections and not listener.protected
+    @property
+    def exceeds_max_connections(self) -> bool:
+        """Whether more connections are open than the limit, so that one of a listener that is not protected has to be closed."""
+        return self.total > self.max_connections

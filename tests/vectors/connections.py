@@ -42,7 +42,9 @@ class Broker:
         if operation == "max_connections":
             self.settings[MAX] = event["value"]
             quotas.update_process(event["value"], quotas.broker_rate.bound)
-            return {"exceeded": {name: quotas.must_close(listener) for name, listener in quotas.listeners.items()}}
+            return {
+                "exceeded": {name: quotas.exceeds_max_connections and not listener.protected for name, listener in quotas.listeners.items()}
+            }
         if operation == "ip_quota":
             update_rate(quotas.ips, event["ip"], event["rate"])
         elif operation == "broker_rate":

