@@ -32,7 +32,7 @@ def fleet() -> None:
 @with_admin
 @click.option("--json", "as_json", is_flag=True, help="Print the page /fleet of the admin port.")
 def status(admin: AdminOptions, as_json: bool) -> None:
-    """Print the members as the Sluice at --admin sees them. Exit code 1: it is cut off, quotas or limits differ, or a version."""
+    """Print the members as the Sluice at --admin sees them. Exit code 1: it is cut off, or quotas, limits or versions differ."""
     page = _ask(admin)
     problems = list(problems_of(page))
     if as_json:
