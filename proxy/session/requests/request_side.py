@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import repeat
 
-from protocol.api_keys import ApiKey
-from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.enforcement.paced.time_group import limited_time_group
@@ -30,13 +28,16 @@ from proxy.session.request_context import (
 )
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
+from proxy.session.requests.known_heads import KnownHeads
 from proxy.session.requests.paced_requests import PacedRequests
-from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop, check_size, frozen
+from proxy.session.requests.pending_requests import HEAD, PendingRequests, Stop, frozen
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
 from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.requests.timed_requests import TimedRequests
-from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
+from proxy.session.requests.whole.found_request import FoundRequest
+from proxy.session.requests.whole.login_tokens import LoginTokens
+from proxy.session.requests.whole.whole_requests import WholeRequests
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.paced_admission import PacedAdmission
@@ -44,10 +45,7 @@ from proxy.session.throttle.throttle_state import ThrottleState
 from proxy.session.throttle.time_admission import TimeAdmission
 
 FRAMES_PER_TURN = 64
-OPENING_FRAMES_MAX = 2  # requests that open a connection, as in `answer_verdicts`
-NEW_HEAD_FRAMES = 8  # parsing a request's head takes as long as this many requests with a known head ...
-NEW_HEAD_BYTES = 4_096  # ... and as one more for this many bytes of a long client-id
-KNOWN_HEADS_MAX = 64
+OPENING_FRAMES_MAX = 2  # requests that open a connection, as in `request_time_verdicts`
 _OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
@@ -68,11 +66,9 @@ class RequestSide:
         "_classifier",
         "_fetch_admission",
         "_fetches",
-        "_frames_more",
-        "_head",
+        "_heads",
         "_in_flight",
         "_in_flight_max",
-        "_known",
         "_last_unanswered",
         "_limits",
         "_login",
@@ -82,6 +78,7 @@ class RequestSide:
         "_throttle",
         "_throttle_checks",
         "_timed",
+        "_tokens",
         "_turn_began",
         "_turn_ends",
         "_whole",
@@ -120,9 +117,8 @@ class RequestSide:
         self._timed: TimedRequests | None = None  # once the group of request time of a request has a schedule
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
-        self._head: RequestContext | None = None  # of the last request
-        self._known: dict[int, RequestContext] = {}  # of earlier requests, by API version
-        self._frames_more = 0  # the further groups of the last head
+        self._heads = KnownHeads(self.pending, classifier)
+        self._tokens = LoginTokens(in_flight, throttle, self.pending, classifier, login)
         self._body_left = 0
         self._last_unanswered = 0  # the number of the last frame that takes no place in the FIFO
         self._limits = False  # of this scan: whether throttles limit it ...
@@ -168,8 +164,7 @@ class RequestSide:
 
     def forget_heads(self) -> None:
         """Resolve every client again, because principal, scope or settings changed."""
-        self._head = None
-        self._known.clear()
+        self._heads.forget()
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
         """Scan bytes of the client; return the bytes to forward now.
@@ -185,7 +180,7 @@ class RequestSide:
         Raises:
             ProtocolError: the bytes are invalid, or a refused request.
         """
-        head, pending, frame_bytes = self._head, self.pending, len(data)
+        head, pending, frame_bytes = self._heads.last, self.pending, len(data)
         if (
             self._in_flight
             or head is None
@@ -317,7 +312,7 @@ class RequestSide:
 
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` to the end of the scan is forwarded."""
-        head = self._head
+        head = self._heads.last
         if head is not None and head.kind >= MUTATION:
             head = self._resolved(head, now_ms)
         self._begin_turn(now_ms)
@@ -522,54 +517,17 @@ class RequestSide:
         return passed, at + size + LENGTH_BYTES
 
     def _next_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int, now_ms: int) -> RequestContext | None:
-        """Find a head that differs from the last one, and the throttles of its groups; None: as in `_find_head`."""
-        head = self._find_head(data, start, at, size, index)
+        """Find a head that differs from the last one, and the throttles of its groups; None: as in `KnownHeads.find`."""
+        head = self._heads.find(data, start, at, size, index, self.frame_bytes_max)
         if head is None:
             return None
         if self.frames > self._turn_began:  # the first one of a scan does not count
-            self._turn_ends -= self._frames_more
+            self._turn_ends -= self._heads.frames_more
         if head.kind >= MUTATION:
             head = self._resolved(head, now_ms)
         if head.may_inherit and self._throttle_checks.inherits(head, now_ms, ungated=self.ungated):
             self._limits, self._in_flight_max = True, self._throttle.in_flight_max(now_ms)
         return head
-
-    def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> RequestContext | None:
-        """Find or parse a head that differs from the last one; None: more bytes are needed, or earlier ones are forwarded first."""
-        head = self._known.get(index)
-        self._frames_more = 0
-        if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self.frame_bytes_max:
-            head = self._read_head(data, start, at, size)
-            if head is None:
-                return None
-            self._frames_more = NEW_HEAD_FRAMES - 1 + head.head_bytes // NEW_HEAD_BYTES
-            if head.key == ApiKey.SASL_AUTHENTICATE:
-                self.forget_heads()  # from here on the same request may have another meaning
-        last = self._head
-        if last is not None and last.index != index:
-            if len(self._known) >= KNOWN_HEADS_MAX:
-                self._known.clear()
-            self._known[last.index] = last
-        self._head = head if head.is_remembered else None
-        return head
-
-    def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> RequestContext | None:
-        """Parse a head that is not known."""
-        try:
-            check_size(size, self.frame_bytes_max)
-            head = self._classifier.resolve(data, at, size)
-            if head is None and len(data) - at >= size + LENGTH_BYTES:
-                raise ProtocolError("request head is longer than its frame", reason="bad_header")
-        except ProtocolError:
-            if at == start:
-                raise
-            self.pending.defer(data, at)
-            return None
-        if head is None:
-            self.pending.keep_head(data, start, at, self.frame_bytes_max)
-        return head
-
-    # --- tokens of a login
 
     def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
         """Enter a token in the FIFO, which came as one whole frame and is forwarded from its buffer. False: it is something else.
@@ -582,58 +540,19 @@ class RequestSide:
             return False
         if self._timed is not None and not self._throttle.logging_in:  # it may have to wait
             return False
-        if self._login.bare:
-            if self.in_frame or self._login.bare_ends(frame[LENGTH_BYTES : LENGTH_BYTES + 2]):
-                return False
-            self._login.sent_bare(frame[LENGTH_BYTES:])
-        else:
-            if pending.tail is not None or len(frame) < HEAD_BYTES or len(self._in_flight) >= IN_FLIGHT_MAX:
-                return False
-            size, index, correlation_id = HEAD.unpack_from(frame)
-            if index >> 16 != ApiKey.SASL_AUTHENTICATE:
-                return False
-            head = self._classifier.resolve(frame, 0, size)
-            if head is None:
-                raise ProtocolError("request head is longer than its frame", reason="bad_header")
-            self._login.requested(head.api, frame, head.head_bytes)
-            self._throttle.logs_in(now_ms)
-            self.forget_heads()
-            self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
-            head.client.usage.requests[head.key] += 1
+        if not self._tokens.enter(frame, now_ms, now_ns):
+            return False
+        self.forget_heads()
         self.frames += 1
-        if self._login.awaits:
-            pending.tail = None
-            pending.keep(b"", 0, now_ms, Stop.LOGIN)
         return True
 
     def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
-        """Follow unframed tokens, each when the one before it was answered."""
-        login = self._login
-        onward = bytearray()
-        while len(tail) >= LENGTH_BYTES:
-            (size,) = INT32.unpack_from(tail)
-            if not 0 <= size <= login.frame_bytes_max:
-                raise FrameSizeError(f"token of {size} bytes, limit {login.frame_bytes_max}")
-            end = LENGTH_BYTES + size
-            if len(tail) < min(end, LENGTH_BYTES + 2):
-                break
-            if login.bare_ends(tail[LENGTH_BYTES : min(end, LENGTH_BYTES + 2)]):
-                login.end_bare()
-                self.pending.tail = None
-                rest = self._scan_heads(bytes(tail), 0, 0, now_ms, now_ns, now_ms)
-                return bytes(onward) + (rest or b"")
-            if len(tail) < end:
-                break
-            login.sent_bare(tail[LENGTH_BYTES:end])
-            onward += tail[:end]
-            del tail[:end]
-            self.frames += 1
-            if login.awaits:
-                self.pending.tail = None
-                self.pending.keep(tail, 0, now_ms, Stop.LOGIN)
-                return bytes(onward)
-        self.pending.keep_tail(tail, LENGTH_BYTES)
-        return bytes(onward) or None
+        """Follow tokens without frames, and the requests behind them."""
+        onward, count, behind = self._tokens.scan(tail, now_ms)
+        self.frames += count
+        if behind is not None:
+            onward += self._scan_heads(behind, 0, 0, now_ms, now_ns, now_ms) or b""
+        return onward or None
 
 
 assert FETCH < NO_ACK < ANSWER < MUTATION < PACED

@@ -14,6 +14,7 @@ from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.reading import Reading
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
+from proxy.session.requests.known_heads import KnownHeads
 from proxy.session.requests.pending_requests import PendingRequests
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.request_side import RequestSide
@@ -36,7 +37,7 @@ from tests.support.scripted.scripted_sockets import until
 POINTS: list[tuple[type[Any], str]] = [
     (RequestSide, "scan"),
     (RequestSide, "_scan_heads"),
-    (RequestSide, "_read_head"),
+    (KnownHeads, "_read"),
     (PendingRequests, "keep_over"),
     (PendingRequests, "keep"),
     (FetchRequests, "pass_run"),

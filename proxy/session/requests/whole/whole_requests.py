@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import (
@@ -26,65 +24,10 @@ from proxy.session.mutations.probes import CORRELATION_ID
 from proxy.session.parsed_response import AT_ONCE_BYTES
 from proxy.session.request_context import ADMIN, ANSWER, CONFIGS, LOGIN, MUTATION, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
+from proxy.session.requests.pending_requests import PendingRequests, Stop
+from proxy.session.requests.whole.found_request import FoundRequest, ScanStep, left_out, stopped
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.throttle_state import ThrottleState
-
-
-@dataclass(slots=True)
-class FoundRequest:
-    """A request whose head was found in the bytes of one scan.
-
-    Attributes:
-        context: its context.
-        data: the bytes of the scan; those from `start` to `at` are forwarded, and the request begins at `at`.
-        size: length of the request, without its length field.
-        now_ms: monotonic milliseconds; `now_ns` is the same time in nanoseconds.
-        read_ms: when it was read.
-        may_wait: False: Sluice drains, and nothing waits any more.
-    """
-
-    context: RequestContext
-    data: bytes | bytearray
-    start: int
-    at: int
-    size: int
-    now_ms: int
-    now_ns: int
-    read_ms: int
-    may_wait: bool
-
-    @property
-    def end(self) -> int:
-        """The offset of its end, which may be behind the available bytes."""
-        return self.at + LENGTH_BYTES + self.size
-
-    @property
-    def correlation_id(self) -> int:
-        """Its correlation id."""
-        (correlation_id,) = INT32.unpack_from(self.data, self.at + LENGTH_BYTES + INT32.size)
-        return int(correlation_id)
-
-    @property
-    def frame(self) -> memoryview:
-        """Its available bytes."""
-        return memoryview(self.data)[self.at : self.end]
-
-
-class ScanStep(NamedTuple):
-    """How a scan continues after a request.
-
-    Attributes:
-        data: the bytes to forward.
-        at: offset of the next request in them.
-        noted: number of requests entered in the FIFO.
-        goes_on: whether scanning continues.
-    """
-
-    data: bytes | bytearray
-    at: int
-    noted: int
-    goes_on: bool
 
 
 class WholeRequests:
@@ -195,13 +138,13 @@ class WholeRequests:
         reply = self._reply(request.correlation_id, context)
         self._own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
         self._settle_flag.needs_settle = True
-        return _left_out(request, 0)
+        return left_out(request, 0)
 
     def _take_in_if_ours(self, request: FoundRequest) -> ScanStep:
         """Answer a request about quotas; one about configurations only when it names users or clients."""
         is_ours = request.context.kind == ADMIN or self._is_for_us(request)
         if is_ours is None:
-            return _stopped(request)
+            return stopped(request)
         return self._take_in(request) if is_ours else self._note(plain_head(request.context), request)
 
     def _is_for_us(self, request: FoundRequest) -> bool | None:
@@ -235,12 +178,12 @@ class WholeRequests:
         """Check a request that creates or deletes topics. With a stop the request, or those behind it, are kept."""
         if request.may_wait and self._in_flight and self._filter().waits_for_its_turn(request.context):
             self._pending.keep(request.data, request.at, request.read_ms, Stop.NONE_IN_FLIGHT)
-            return _stopped(request)
+            return stopped(request)
         decision = self._pending.take_worked()
         if decision is None:
             decision = self._decide(request)
             if decision is None:
-                return _stopped(request)
+                return stopped(request)
         assert isinstance(decision, MutationDecision)
         asked = self._ask(decision, request)
         data, at = request.data, request.at
@@ -285,10 +228,10 @@ class WholeRequests:
         if not request.may_wait:  # its verdict is not awaited any more
             reply, _ = refusal.answer(refusal.left_ms(request.now_ms))
             own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
-            return _left_out(request, 1)
+            return left_out(request, 1)
         own_replies.append(refusal, context, request.size, request.read_ms, request.now_ns)
         self._pending.keep(request.data, request.end, request.read_ms, Stop.NONE_IN_FLIGHT)  # requests behind it wait for the verdict
-        return _stopped(request, 1)
+        return stopped(request, 1)
 
     def _log_in(self, request: FoundRequest) -> ScanStep:
         """Observe a message of a login that is forwarded; requests behind it wait for the response."""
@@ -316,13 +259,3 @@ class WholeRequests:
         context.client.usage.requests[context.key] += 1
         pending.keep(request.data, request.end, request.read_ms, Stop.ANSWERED)
         return ScanStep(request.data, request.at, 1, goes_on=False)
-
-
-def _stopped(request: FoundRequest, noted: int = 0) -> ScanStep:
-    """Forward only what is before the request."""
-    return ScanStep(request.data[: request.at], request.at, noted, goes_on=False)
-
-
-def _left_out(request: FoundRequest, noted: int) -> ScanStep:
-    """Leave the request out, and continue behind it."""
-    return ScanStep(request.data[: request.at] + request.data[request.end :], request.at, noted, goes_on=True)

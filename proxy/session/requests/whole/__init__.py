@@ -1,0 +1,1 @@
+"""Requests that are complete before they are forwarded, and tokens of logins."""
