@@ -136,6 +136,9 @@ class BuildTables:
         self._store.remove_leftovers(changed[0], changed[-1])
         result.build_id = self.build_id
 
+    def bring(self, *, report: bool) -> None:
+        """Do nothing: a summary shows the rows of this build only."""
+
 
 def schema_of(published: PublishedTable) -> pa.Schema:
     """Return the columns of a table: those of its files, those that are folders in a directory, and the build."""

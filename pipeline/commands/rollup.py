@@ -18,7 +18,6 @@ from sluice.object_store import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from pipeline.commands.execution.sinks import OpenTables
     from pipeline.rollup.prices import Prices
@@ -84,7 +83,7 @@ def rollup(
 
         with exclusive(tables.folder):
             result = update(RollupSettings(source, tables.folder, chosen, lines, *hours, closing, costs))
-            _report(tables.folder, result, common)
+            _report(tables, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
@@ -187,12 +186,14 @@ def _naming_duckdb(engine: str) -> "Iterator[None]":
         raise BadInputError(f"--engine {engine}: DuckDB is not installed ({error}); {remedy}") from error
 
 
-def _report(out: "Path", result: "RollupResult", common: Common) -> None:
+def _report(tables: "OpenTables", result: "RollupResult", common: Common) -> None:
     from pipeline.commands.execution.output import write_output
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.published.summary import clients, lines_of, summary_of
 
+    out = tables.folder
     changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a killed run may not have drawn the report
+    tables.bring(report=changed or common.form == "html")
     lines = lines_of(out, result, explain=common.explain)
     write_output(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
 

@@ -1,5 +1,7 @@
 """The roll-up, by any engine: reads changed file sets, checks their sums, builds the tables, publishes them."""
 
+from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Final
 
 from pipeline.rollup.coverage import coverage_by_day, coverage_by_hour
@@ -63,6 +65,22 @@ def _publish(settings: RollupSettings, plan: Plan) -> None:
         publish_days(settings.out, table, plan.days)
     for table in HOURLY:
         publish_hours(settings.out, table, plan.hours)
+
+
+def replaced_files(names: Iterable[str], result: RollupResult, pending: str | None) -> set[str]:
+    """Return the files of earlier runs that a run replaced.
+
+    Args:
+        names: paths of published files below the output directory.
+        result: the result of the run.
+        pending: the batch that the ledger had as pending before the run, of which late files take the place.
+    """
+    hours = {tuple(key.split(" ")) for key in result.built}
+    gone = {f"{table}/date={date}" for table in DAILY for date, _ in hours}
+    gone |= {f"{table}/date={date}/hour={hour}" for table in HOURLY for date, hour in hours}
+    batch = f"batch={pending}" if pending is not None and result.late else None
+    folders = ((name, PurePosixPath(name).parent) for name in names)
+    return {name for name, folder in folders if str(folder) in gone or folder.name == batch}
 
 
 def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -> None:

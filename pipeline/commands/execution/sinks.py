@@ -50,15 +50,21 @@ class OpenTables(Protocol):
     def publish(self, result: "RollupResult") -> None:
         """Publish what the roll-up wrote to the folder, and enter the build into its result."""
 
+    def bring(self, *, report: bool) -> None:
+        """Bring the rows of earlier runs that a summary shows to the folder, and with `report` those of a report."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileTables:
-    """Tables that a roll-up publishes itself: in their directory, or in a copy that is written back at the end."""
+    """Tables of a directory of this machine, which a roll-up publishes itself."""
 
     folder: Path
 
     def publish(self, result: "RollupResult") -> None:
         """Leave the tables as they are."""
+
+    def bring(self, *, report: bool) -> None:
+        """Leave the rows where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +99,14 @@ class Sink:
 
             out = self._opened()
             assert isinstance(out, StorePath)
-            with tables_at(out) as folder:
-                yield FileTables(folder)
+            with tables_at(out) as tables:
+                yield tables
             return
         store = self._delta() if self.kind == DELTA else self._iceberg()
         from pipeline.builds.publishing import build_tables
 
-        with build_tables(store) as tables:
-            yield tables
+        with build_tables(store) as builds:
+            yield builds
 
     def _opened(self) -> AnyPath:
         """Return the directory, opened by pyarrow if it is a URL."""
@@ -162,8 +168,8 @@ class Sink:
             from pipeline.rollup.store_tables import tables_at
             from pipeline.spark.rollup.targets import ReturnedFiles
 
-            with tables_at(self._opened_on(spark)) as folder:
-                yield FileTables(folder), ReturnedFiles(folder)
+            with tables_at(self._opened_on(spark)) as files:
+                yield files, ReturnedFiles(files.folder)
             return
         from pipeline.builds.publishing import opened_builds
         from pipeline.spark.builds.store import SparkStore

@@ -8,27 +8,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_PLACES: Final = ("date=", "hour=")
-
-
-def coarsest_files(directory: Path, kind: str) -> list[Path]:
-    """Return the files of `usage` or `decisions` that cover each hour once, each at the coarsest level that has it."""
-    found: list[Path] = []
-    days: set[str] = set()
-    hours: set[str] = set()
-    for level in ("day", "hour", "minute"):
-        files = sorted((directory / f"{kind}_{level}").rglob("*.parquet"))
-        new = [path for path in files if _place(path)[0] not in days and "/".join(_place(path)) not in hours]
-        days.update(_place(path)[0] for path in new if level == "day")
-        hours.update("/".join(_place(path)) for path in new if level == "hour")
-        found += new
-    return found
-
-
-def _place(path: Path) -> tuple[str, ...]:
-    """Return the date and hour of a file, from the names of its directories."""
-    return tuple(part for part in path.parts if part.startswith(_PLACES))
-
 
 def added_up(
     files: Sequence[Path], key: Sequence[str], sums: Sequence[str], maxima: Sequence[str] = (), before: Mapping[str, str] | None = None

@@ -5,7 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.rollup.published.adding import added_up, coarsest_files
+from pipeline.rollup.published.adding import added_up
+from pipeline.rollup.published.report_files import LEVELS, coarsest
+from pipeline.rollup.published.tables import names_below
 from pipeline.rollup.settings import RollupResult
 from pipeline.text import counted, group_name, human_bytes, human_ms, human_rate, table_lines
 
@@ -30,7 +32,7 @@ _BEFORE: Final = {"waited": "throttled", "waited_requests": "throttled_requests"
 
 def clients(directory: Path) -> list[dict[str, Any]]:
     """Return the sums of all published usage by client, including adjustments, largest first."""
-    files = [*coarsest_files(directory, "usage"), *sorted((directory / "usage_adjustment").rglob("*.parquet"))]
+    files = [*_coarsest_files(directory, "usage"), *_files(directory, "usage_adjustment")]
     found = added_up(files, ("tenant", "principal", "client_id"), _SUMS, before=_BEFORE)
     rows = [row | {name: row[name] or 0 for name in _SUMS} for row in found]
     return sorted(rows, key=lambda row: (-row["produce_bytes"] - row["fetch_bytes"], row["principal"], row["client_id"]))
@@ -38,7 +40,7 @@ def clients(directory: Path) -> list[dict[str, Any]]:
 
 def groups(directory: Path) -> list[dict[str, Any]]:
     """Return the sums of all published decisions by group, longest wait first."""
-    files = coarsest_files(directory, "decisions")
+    files = _coarsest_files(directory, "decisions")
     found = added_up(files, GROUP_KEY, (*_GROUP_SUMS, "bound_seconds", "limited_seconds"), _GROUP_MAXIMA, _BEFORE)
     rows = [_group(row) for row in found]
     return sorted(rows, key=lambda row: (-row["throttle_ms"], -row["utilisation_max_percent"], row["group"], str(row)))
@@ -52,9 +54,17 @@ def _group(row: dict[str, Any]) -> dict[str, Any]:
 
 def charges_by_tenant(directory: Path) -> list[dict[str, Any]]:
     """Return the sums of all charges by tenant and SKU, including adjustments."""
-    files = [path for table in ("chargeback_day", "chargeback_adjustment") for path in sorted((directory / table).rglob("*.parquet"))]
+    files = _files(directory, "chargeback_day", "chargeback_adjustment")
     found = added_up(files, ("tenant", "sku", "unit", "currency"), ("units", "quantity", "amount"))
     return sorted(found, key=lambda row: (row["tenant"], row["sku"], row["currency"]))
+
+
+def _coarsest_files(directory: Path, kind: str) -> list[Path]:
+    return [directory / name for name in coarsest(names_below(directory, *(f"{kind}_{level}" for level in LEVELS)), kind)]
+
+
+def _files(directory: Path, *tables: str) -> list[Path]:
+    return [directory / name for table in tables for name in sorted(names_below(directory, table))]
 
 
 def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:

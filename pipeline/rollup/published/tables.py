@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-ROWS_MAX: Final = 500_000
+from pipeline.rollup.published.report_files import newest
+
 _PARTITIONS: Final = pa.schema([("date", pa.string()), ("hour", pa.string())])
 
 
@@ -27,11 +28,10 @@ def read_table(directory: Path, table: str) -> list[dict[str, Any]]:
 
 def newest_files(directory: Path, table: str) -> list[Path]:
     """Return the newest files of a table, up to the file that reaches `ROWS_MAX` rows, oldest first."""
-    chosen: list[Path] = []
-    rows = 0
-    for path in sorted((directory / table).rglob("*.parquet"), reverse=True):
-        if rows >= ROWS_MAX:
-            break
-        chosen.append(path)
-        rows += pq.read_metadata(path).num_rows
-    return chosen[::-1]
+    chosen = newest(names_below(directory, table), table, lambda name: int(pq.read_metadata(directory / name).num_rows))
+    return [directory / name for name in chosen]
+
+
+def names_below(directory: Path, *tables: str) -> list[str]:
+    """Return the files of some tables of a local directory, by their path below it."""
+    return [path.relative_to(directory).as_posix() for table in tables for path in (directory / table).rglob("*.parquet")]

@@ -14,21 +14,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.builds.publishing import schema_of
 from pipeline.rollup.published.ddl import TABLES
-from pipeline.rollup.published.tables import ROWS_MAX
+from pipeline.rollup.published.report_files import LEVELS, NEWEST, ROWS_MAX, SUMMED, WHOLE
 from pipeline.spark.builds.store import SparkStore
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.rollup.shares import File, spread_by_table
 from pipeline.spark.rollup.writing import reading_build
 
 _ROWS: Final = "rows"
-_SUMS: Final[Sequence[Sequence[str]]] = (
-    ("usage_day", "usage_hour", "usage_minute"),
-    ("decisions_day", "decisions_hour", "decisions_minute"),
-)
-"""The coarsest of these that a run has built is summed up."""
-_ALL: Final[Sequence[str]] = ("usage_adjustment", "chargeback_day", "chargeback_adjustment")
-_NEWEST: Final[Sequence[str]] = ("rate_series", "throttle_stretches", "throttle_histogram", "escapes")
-"""Tables of the report, which shows the newest rows."""
 
 
 class Builds:
@@ -67,11 +59,11 @@ class Builds:
             rows: number of rows that the build has, by table.
         """
         has = [table for table, number in rows.items() if number]
-        sums = [table for levels in _SUMS for table in [one for one in levels if one in has][:1]]
-        for table in {*sums, *_ALL, *_NEWEST}.intersection(has):
+        sums = [table for kind in SUMMED for table in [f"{kind}_{level}" for level in LEVELS if f"{kind}_{level}" in has][:1]]
+        for table in {*sums, *WHOLE, *NEWEST}.intersection(has):
             partitions = TABLES[table].partitions
             frame = self._store.rows_of(table, self._build_id)
-            if table in _NEWEST:
+            if table in NEWEST:
                 frame = frame.orderBy(*(F.desc(column) for column in partitions)).limit(ROWS_MAX)
             with reported_in_one_line():
                 _write(folder / table, frame, partitions)

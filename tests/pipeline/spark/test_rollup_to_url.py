@@ -29,6 +29,7 @@ def rolled_up_to(spark: Any, first_hour: FirstHour) -> RollUp:
     def update(url: str, then: Callable[[], None] = lambda: None) -> RollupResult:
         with Sink(PARQUET, url, chosen_catalog(None, ()), NAMESPACE).open_on_spark(spark) as (tables, target):
             result = roll_up(spark, replace(first_hour.settings, out=tables.folder), target=target)
+            tables.publish(result)
             then()
             return result
 

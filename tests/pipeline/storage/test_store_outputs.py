@@ -3,10 +3,13 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pipeline.rollup.published import report_files
+from pipeline.rollup.settings import RollupResult
 from pipeline.storage.paths import StoreDirectory
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS, manifests, two_hours
@@ -78,6 +81,8 @@ def test_a_store_gets_what_a_directory_gets(tmp_path: Path, bucket: Bucket, sour
         found = {name.removeprefix("tables/"): data for name, data in bucket.contents().items()}
         assert tables_in(found) == tables_in(of_directory(tmp_path / "out"))
         assert found.keys() == of_directory(tmp_path / "out").keys()
+        for name in ("report.html", "summary.json"):
+            assert found[name] == (tmp_path / "out" / name).read_bytes()
     assert "no new file sets" in rolled_up(source, place).stdout
     assert any(name.startswith("usage_adjustment/") for name in found)
 
@@ -129,20 +134,88 @@ def test_two_at_a_time(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyP
     place = f"s3://{bucket.name}/tables"
     rolled_up(source, place)
     let_come(source)
-    from pipeline.rollup import store_tables
+    from pipeline.duckdb import rollup
 
-    copy = store_tables._copy
+    roll_up = rollup.roll_up
 
-    def copied_and_overtaken(*arguments: object) -> dict[str, str]:
-        found = copy(*arguments)  # type: ignore[arg-type]
+    def rolled_up_and_overtaken(*arguments: Any) -> RollupResult:
+        result = roll_up(*arguments)
         bucket.write("tables/ledger.json", b"{}")
-        return found
+        return result
 
     before = bucket.contents()
-    monkeypatch.setattr(store_tables, "_copy", copied_and_overtaken)
+    monkeypatch.setattr(rollup, "roll_up", rolled_up_and_overtaken)
     done = rolled_up(source, place)
     assert (done.exit_code, "another roll-up has written" in done.stderr) == (3, True), done.output
     assert {**bucket.contents(), "tables/ledger.json": b""} == {**before, "tables/ledger.json": b""}
+
+
+@pytest.fixture
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the files that are read from stores from now on, by their paths below the directory."""
+    names: list[str] = []
+    real = StoreDirectory.open
+
+    def opened(self: StoreDirectory, below: str) -> Any:
+        names.append(below)
+        return real(self, below)
+
+    monkeypatch.setattr(StoreDirectory, "open", opened)
+    return names
+
+
+def tables_of(names: list[str]) -> set[str]:
+    return {name.split("/")[0] for name in names if name.endswith(".parquet")}
+
+
+def test_a_run_reads_what_its_summary_and_report_show(
+    bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch, files_read: list[str]
+) -> None:
+    """Of earlier runs neither the hours of days that have sums of the day are read, nor what the run replaces, nor rows beyond `ROWS_MAX`.
+
+    A run without new files reads the sums only, unless its page is printed.
+    """
+    place = f"s3://{bucket.name}/tables"
+    hour = manifests(source)[0].parent.name
+    rolled_up(source, place)
+    for name, data in tables_in(bucket.contents()).items():  # a day before, whose metering files retention has removed
+        bucket.write(name.replace("2026-11-21", "2026-11-20"), data)
+    let_come(source)
+    files_read.clear()
+    rolled_up(source, place)
+    names = [name for name in files_read if name.endswith(".parquet")]
+    assert not {"usage_hour", "decisions_hour", "focus_day"} & tables_of(names)
+    assert [name for name in names if name.startswith("usage_day")] == ["usage_day/date=2026-11-20/part-0.zstd.parquet"]
+    assert {name.split("/")[2] for name in names if name.startswith("rate_series/date=2026-11-21")} == {hour}
+    files_read.clear()
+    rolled_up(source, place)
+    assert tables_of(files_read) == {"usage_day", "decisions_day", "chargeback_day"}
+    monkeypatch.setattr(report_files, "ROWS_MAX", 1)
+    monkeypatch.setattr("pipeline.storage.read_ahead.FILES_AHEAD", 1)
+    files_read.clear()
+    assert "Rate against bound" in rolled_up(source, place, "--format", "html").stdout
+    read = [name for name in files_read if name.startswith("rate_series")]
+    assert read
+    assert not any("2026-11-20" in name for name in read)
+
+
+def test_a_file_that_another_run_removes(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a file is gone that the summary reads, the run writes nothing, and says so with exit code 3."""
+    place = f"s3://{bucket.name}/tables"
+    rolled_up(source, place, "--level", "hour")
+    let_come(source)
+    before = bucket.contents()
+    real = StoreDirectory.open
+
+    def opened(self: StoreDirectory, below: str) -> Any:
+        if below.startswith("usage_hour/"):
+            raise FileNotFoundError(2, "is missing", below)
+        return real(self, below)
+
+    monkeypatch.setattr(StoreDirectory, "open", opened)
+    done = rolled_up(source, place, "--level", "hour")
+    assert (done.exit_code, f"{place}: another roll-up has written" in done.stderr) == (3, True), done.output
+    assert bucket.contents() == before
 
 
 def test_errors_name_the_url(bucket: Bucket, source: Path) -> None:
