@@ -17,7 +17,7 @@ from metering_format.manifest import pretty
 from metering_format.places import KIND, LEDGER_KIND, MANIFESTS, REMOVED, SEGMENTS, ledger_name
 from proxy.base.files import TEMPORARY, make_directory, put_bytes, remove
 from proxy.metering.locks import changing
-from proxy.metering.upload.state import enter_lost, read_state, sha256_of
+from proxy.metering.upload.state import enter_lost, read_object, read_state, sha256_of
 
 DISK_FAILURE: Final = 1
 """Exit code of the converting child process after a failed write to the disk."""
@@ -134,7 +134,7 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
     path = _ledger_path(directory, proxy_id)
     runs: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(KeyError, TypeError):
-        runs = {run["run_id"]: run for run in _ledger(path)["runs"]}
+        runs = {run["run_id"]: run for run in read_object(path)["runs"]}
     _by_run(gone, runs, now_ms)
     make_directory(path.parent)
     ledger = {"schema": 1, "kind": LEDGER_KIND, "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
@@ -161,18 +161,10 @@ def _ledger_path(directory: Path, proxy_id: str) -> Path:
     return directory / REMOVED / ledger_name(proxy_id)
 
 
-def _ledger(path: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
-        fields = msgspec.json.decode(path.read_bytes())
-        if isinstance(fields, dict):
-            return fields
-    return {}
-
-
 def _finish(directory: Path, proxy_id: str) -> None:
     """Complete a removal that was interrupted."""
     with contextlib.suppress(TypeError, ValueError):
-        for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(PENDING_REMOVALS, ()):
+        for manifest, *files in read_object(_ledger_path(directory, proxy_id)).get(PENDING_REMOVALS, ()):
             one = _set(directory / manifest)  # files have other names if a user was forgotten since
             files += [] if one is None else [entry["path"] for entry in one.fields["files"]]
             _take_away(directory, directory / manifest, [directory / path for path in files])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proxy.observe.page_source import PageSource
 from proxy.observe.rows.client_groups import ClientQuestion, SharedGroup, merged_groups
-from proxy.observe.rows.quotas_json import shown_fleet, shown_number, shown_verdict
+from proxy.observe.rows.quotas_json import shown_fleet, shown_levels, shown_number, shown_verdict
 from proxy.quota_admin.precedence import Level, ip_levels, levels
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
@@ -79,12 +79,8 @@ def _precedence(key: str, precedence: list[Level]) -> dict[str, Any]:
     return {
         "key": key,
         "value": winner,
-        "precedence": [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in precedence],
+        "precedence": shown_levels(precedence),
     }
-
-
-def _cut(entity: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {kind: None if name is None else kept_name(name) for kind, name in entity.items()}
 
 
 def _shown(group: SharedGroup, now_ms: int) -> dict[str, Any]:

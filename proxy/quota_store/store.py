@@ -140,17 +140,18 @@ def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreConte
     tables: dict[Table, dict[str, str]] = {}
     for change in changes:
         if isinstance(change, SwitchChange):
-            _put(tables.setdefault(change.table, dict(content.table(change.table))), change.target, change.mode)
+            put(tables.setdefault(change.table, dict(content.table(change.table))), change.target, change.mode)
         else:
             values = dict(quotas.get(change.entity, content.quotas.get(change.entity, {})))
-            _put(values, change.key, change.value)
+            put(values, change.key, change.value)
             quotas[change.entity] = values
     merged = content.quotas if not quotas else _merged(content.quotas, quotas)
     made = {name: MappingProxyType(table) for name, table in tables.items() if table != content.table(name)}
     return content if merged is content.quotas and not made else content._replace(quotas=merged, **made)
 
 
-def _put(values: dict[str, Any], key: str, value: object) -> None:
+def put(values: dict[Any, Any], key: Any, value: object) -> None:
+    """Set a value; None removes it."""
     if value is None:
         values.pop(key, None)
     else:

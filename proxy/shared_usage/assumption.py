@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -152,15 +153,11 @@ class LatelyKnown:
         if not notes or now_ms - notes[-1][0] >= LATELY_MS // PARTS:
             notes.append((now_ms, own, elsewhere))
         end_ms = now_ms - NEW_LAGS * lag_ms
-        del notes[: self._at(end_ms - LATELY_MS)]
+        del notes[: _at(notes, end_ms - LATELY_MS)]
         begin_ms, used, _ = notes[0]
-        used = notes[self._at(end_ms)][1] - used
-        known = elsewhere - notes[self._at(begin_ms + lag_ms)][2]
+        used = notes[_at(notes, end_ms)][1] - used
+        known = elsewhere - notes[_at(notes, begin_ms + lag_ms)][2]
         return min(factor, (max(0.0, known) + factor * weight) / (max(0.0, used) + weight)) if weight > 0.0 else factor
-
-    def _at(self, time_ms: int) -> int:
-        """Return the index of the last note until then, or of the first one."""
-        return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
 
 
 class Fetches(NamedTuple):
@@ -205,7 +202,7 @@ class Forwarded:
             notes.clear()
         if not notes or now_ms - notes[-1].time_ms >= max(1, lag_ms // PARTS):
             notes.append(fetches)
-        del notes[: self._at(now_ms - known_within_ms(lag_ms))]
+        del notes[: _at(notes, now_ms - known_within_ms(lag_ms))]
         here, elsewhere = fetches.asks_here, fetches.asks_elsewhere
         if self._is_full(lag_ms, now_ms):
             here = max(here, max(note.asks_here for note in notes))
@@ -223,17 +220,13 @@ class Forwarded:
         notes, now_ms = self._notes, fetches.time_ms
         if not is_new and not self._is_full(lag_ms, now_ms):
             return 0.0
-        begin = notes[self._at(now_ms - known_within_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
+        begin = notes[_at(notes, now_ms - known_within_ms(lag_ms) + lag_ms)]  # what became known before was used before this time
         forwarded, known = fetches.here - notes[0].here, fetches.elsewhere - begin.elsewhere
         return max(0.0, factor * max(0.0, forwarded) - max(0.0, known))
 
     def _is_full(self, lag_ms: int, now_ms: int) -> bool:
         """Whether a fetch waited in the last time. Otherwise the window has room, and there are no waves."""
         return now_ms - self._waited_ms <= known_within_ms(lag_ms)
-
-    def _at(self, time_ms: int) -> int:
-        """Return the index of the last note until then, or of the first one."""
-        return max(0, bisect_right(self._notes, time_ms, key=itemgetter(0)) - 1)
 
 
 def known_within_ms(lag_ms: int) -> int:
@@ -266,3 +259,8 @@ class Assumption:
         """Take on the state of another group, all of whose assumptions are metered."""
         self.recent, self.lately, self.forwarded = other.recent, other.lately, other.forwarded
         self.factor, self.units = other.factor, other.units
+
+
+def _at(notes: Sequence[tuple[float, ...]], time_ms: int) -> int:
+    """Return the index of the last note until then, or of the first one; a note begins with its time."""
+    return max(0, bisect_right(notes, time_ms, key=itemgetter(0)) - 1)

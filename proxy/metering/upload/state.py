@@ -42,7 +42,7 @@ def state_path(directory: Path, proxy_id: str) -> Path:
 
 def read_state(directory: Path, proxy_id: str, url: str) -> UploadState:
     """Return the state of a proxy; empty if nothing was uploaded to this URL, or if the file is damaged."""
-    fields = _fields(state_path(directory, proxy_id))
+    fields = read_object(state_path(directory, proxy_id))
     with contextlib.suppress(KeyError, msgspec.ValidationError):
         if fields["kind"] == KIND and fields["url"] == url:
             return UploadState(url, msgspec.convert(fields["manifests"], dict[str, str]), fields.get("lost"))
@@ -64,7 +64,7 @@ def lost_path(directory: Path, proxy_id: str) -> Path:
 def enter_lost(directory: Path, proxy_id: str, runs: list[dict[str, Any]]) -> None:
     """Add runs to the ledger of lost file sets. It has the form of the ledger of removed ones, and is uploaded in its place."""
     path = lost_path(directory, proxy_id)
-    known = {run["run_id"]: run for run in _fields(path).get("runs", ())}
+    known = {run["run_id"]: run for run in read_object(path).get("runs", ())}
     for run in runs:
         before = known.get(run["run_id"])
         sums = {name: run[name] + (before[name] if before else 0) for name in ("file_sets", "bytes")}
@@ -78,7 +78,8 @@ def sha256_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _fields(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one if there is none that can be read."""
     with contextlib.suppress(OSError, msgspec.DecodeError):
         fields = msgspec.json.decode(path.read_bytes())
         if isinstance(fields, dict):

@@ -11,13 +11,12 @@ from urllib.parse import unquote_plus
 from proxy.observe.live.history import POINT_MS, Point
 from proxy.observe.live.table import rounded
 from proxy.observe.rows.client_groups import SharedGroup
-from proxy.observe.rows.quotas_json import shown_fleet, shown_number, shown_verdict
+from proxy.observe.rows.quotas_json import shown_fleet, shown_levels, shown_number, shown_verdict
 from proxy.quota_admin.precedence import levels
 from quota.admin.keys import CLIENT_KEYS
 from quota.admin.messages import EntityKey
 from quota.callbacks.callback import CLIENT_ID_TAG, USER_TAG
 from quota.entity import ClientQuotaType
-from quota.names import kept_name
 from sluice.client_quota_entity import ClientQuotaEntity
 
 MEMBERS_SHOWN_MAX: Final = 50
@@ -75,8 +74,7 @@ def levels_of(group: SharedGroup, quotas: Quotas) -> list[Level]:
     if not row.tags.keys() <= {USER_TAG, CLIENT_ID_TAG}:
         return []
     kept = {ClientQuotaEntity(entity): values for entity, values in quotas.items()}
-    found = levels(kept, _KEYS[row.quota_type], *_client_of(group))
-    return [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in found]
+    return shown_levels(levels(kept, _KEYS[row.quota_type], *_client_of(group)))
 
 
 def line_that_set(lines: Iterable[bytes], entity: Mapping[str, str | None], key: str) -> Any:
@@ -104,7 +102,3 @@ def _client_of(group: SharedGroup) -> tuple[str | None, str | None]:
         return principal.partition(":")[2], client_id
     user, tagged_id = group.row.tags.get(USER_TAG) or None, group.row.tags.get(CLIENT_ID_TAG) or None
     return None if user is None else unquote_plus(user), tagged_id
-
-
-def _cut(entity: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {kind: None if name is None else kept_name(name) for kind, name in entity.items()}

@@ -6,11 +6,12 @@ removed in between. Pages are made in a thread.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from proxy.observe.rows.group_rows import GroupRow, RowsPage, VerdictRow
 from proxy.observe.state import ControlState
+from proxy.quota_admin.precedence import Level
 from proxy.shared_usage.assumption import FleetUsage
 from quota.groups.group import Verdict
 from quota.names import kept_name
@@ -80,3 +81,12 @@ def shown_verdict(verdict: VerdictRow) -> dict[str, Any]:
 def shown_number(value: float) -> float | str:
     """Return `value`, or its name when JSON has no number for it."""
     return value if math.isfinite(value) else str(value)
+
+
+def shown_levels(precedence: Iterable[Level]) -> list[Mapping[str, Any]]:
+    """Return the levels of precedence of one quota, with names cut."""
+    return [{"entity": _cut(level.entity.entries), "value": level.value, "wins": level.wins} for level in precedence]
+
+
+def _cut(entity: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {kind: None if name is None else kept_name(name) for kind, name in entity.items()}

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from proxy.quota_store.store import EMPTY, VALUES, StoreChange, StoreContent, SwitchChange, Table
+from proxy.quota_store.store import EMPTY, VALUES, StoreChange, StoreContent, SwitchChange, Table, put
 from quota.admin.keys import keys_of
 from quota.admin.kraft import Change
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey, entity_key
@@ -142,11 +142,11 @@ class TopicState:
                 return
         self._content = None
         if place.target:
-            _put(self._tables[place.table], place.target, read)
+            put(self._tables[place.table], place.target, read)
             return
         values = dict(self._quotas.get(place.entity, {}))
-        _put(values, place.key, read)
-        _put(self._quotas, place.entity, MappingProxyType(values) if values else None)
+        put(values, place.key, read)
+        put(self._quotas, place.entity, MappingProxyType(values) if values else None)
 
     def _held(self, place: Place) -> float | str | None:
         """Return the last valid value: of this state, otherwise of the earlier one."""
@@ -179,10 +179,3 @@ def _is_new(content: StoreContent, change: StoreChange) -> bool:
     if isinstance(change, Change):
         return content.quotas.get(change.entity, {}).get(change.key) != change.value
     return content.table(change.table).get(change.target) != change.mode
-
-
-def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value

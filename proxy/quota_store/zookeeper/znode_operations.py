@@ -5,9 +5,9 @@ change writes a notification.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from proxy.quota_store.store import StoreChange, StoreUnavailable, SwitchChange, Table
+from proxy.quota_store.store import StoreChange, StoreUnavailable, SwitchChange, Table, put
 from proxy.quota_store.zookeeper.client import Create, Delete, Operation, Write
 from proxy.quota_store.zookeeper.znode_codec import (
     CHANGE_PREFIX,
@@ -44,13 +44,13 @@ def steps_of(changes: Iterable[StoreChange], tree: ZnodeTree) -> list[Step]:
     for change in changes:
         if isinstance(change, SwitchChange):
             tables = {name: dict(table) for name, table in tree.tables.items()} if tables is None else tables
-            _put(tables[change.table], change.target, change.mode)
+            put(tables[change.table], change.target, change.mode)
             continue
         path = _path(change.entity)
         if path not in configs:
             configs[path] = _texts(tree, path)
         value = None if change.value is None else text_of(change.key, change.value, change.entity)
-        _put(configs[path], change.key, value)
+        put(configs[path], change.key, value)
     steps = _Batch(tree, configs).steps()
     if tables is not None:
         steps.append(Step(SWITCHES, [_switches_operation(tree, tables)]))
@@ -162,10 +162,3 @@ class _Batch:
 
 def _notification(path: str) -> Operation:
     return Create(f"{CHANGES}/{CHANGE_PREFIX}", write_change(path), CHANGES, sequence=True)
-
-
-def _put(texts: dict[str, str], key: str, value: Any) -> None:
-    if value is None:
-        texts.pop(key, None)
-    else:
-        texts[key] = value

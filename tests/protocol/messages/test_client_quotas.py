@@ -28,7 +28,7 @@ from protocol.messages.client_quotas import (
     read_describe_answer,
     read_describe_request,
 )
-from protocol.request_head import read_request_head
+from tests.support.frames.config_frames import body_at
 from tests.support.frames.oracles import ORACLES
 
 FRAMES = json.loads((Path(__file__).parent.parent.parent / "vectors/frames/quotas48_49.json").read_text())["cases"]
@@ -108,12 +108,6 @@ def test_any_bytes_are_an_answer_or_an_error(case: dict[str, Any], data: st.Data
     read = read_describe_answer if case["key"] == 48 else read_alter_answer
     with contextlib.suppress(BadResponseError):
         read(case["version"], bytes(frame))
-
-
-def body_at(frame: bytes) -> int:
-    head = read_request_head(frame, 0, len(frame) - 4)
-    assert head is not None
-    return head.body_at
 
 
 def same_number(found: float, wanted: float) -> bool:

@@ -12,7 +12,7 @@ from protocol.layout import layout_from
 from protocol.messages.describe_configs import LAYOUT, RESOURCE_TYPE_BROKER, redact
 from tests.support.frames import layout_codec
 from tests.support.frames.message_strategies import BODY_AT, bodies, frame_of
-from tests.support.frames.oracles import ORACLES
+from tests.support.frames.oracles import ORACLES, plain
 
 VERSIONS = [api for api in API_VERSIONS.values() if api.key == ApiKey.DESCRIBE_CONFIGS]
 BY_VERSION = pytest.mark.parametrize("api", VERSIONS, ids=lambda api: f"v{api.version}")
@@ -72,13 +72,6 @@ def test_redact_then_decode_is_decode_then_redact(api: ApiVersion) -> None:
             assert plain(found) == redacted(before), oracle.name
 
     check()
-
-
-def plain(tree: Any) -> Any:
-    """Return the tree with lists in place of tuples."""
-    if isinstance(tree, (list, tuple)):
-        return [plain(item) for item in tree]
-    return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
 
 
 @BY_VERSION

@@ -7,18 +7,11 @@ import pytest
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import BadRequestError, BadResponseError
 from protocol.messages.sasl import find_token, read_authenticate_answer, read_handshake_error, read_mechanism
-from protocol.request_head import read_request_head
 from tests.support.frames import sasl_frames as frames
+from tests.support.frames.config_frames import body_at
 
 VERSIONS = [API_VERSIONS[ApiKey.SASL_AUTHENTICATE << 16 | version] for version in range(3)]
 BY_VERSION = pytest.mark.parametrize("api", VERSIONS, ids=lambda api: f"v{api.version}")
-
-
-def body_at(frame: bytes) -> int:
-    """Return the offset of a request's body."""
-    head = read_request_head(frame, 0, len(frame) - 4)
-    assert head is not None
-    return head.body_at
 
 
 @BY_VERSION

@@ -15,8 +15,9 @@ from protocol.messages.topic_results import result_entry, results_answer
 from protocol.request_head import read_request_head
 from protocol.steps import Pace, finished
 from tests.support.frames import kafka_frames, layout_codec
+from tests.support.frames.config_frames import body_at
 from tests.support.frames.message_strategies import BODY_AT, bodies, damaged, frame_of
-from tests.support.frames.oracles import ORACLES
+from tests.support.frames.oracles import ORACLES, plain
 from tests.support.frames.topic_change_layouts import change_layout, topics_field
 from tests.support.frames.whole_topics import insert_results, read_topic_changes, read_topic_results
 
@@ -27,23 +28,9 @@ QUICK = settings(max_examples=25, deadline=None)
 QUOTA_EXCEEDED = 89
 
 
-def plain(tree: Any) -> Any:
-    """Return the tree with lists in place of tuples."""
-    if isinstance(tree, (list, tuple)):
-        return [plain(item) for item in tree]
-    return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
-
-
 def topics_of(tree: dict[str, Any]) -> tuple[str, list[Any]]:
     """Return the name and the value of the topic array in an oracle's tree."""
     return next((name, value) for name, value in tree.items() if name in ("topics", "topic_names", "responses", "results") and value)
-
-
-def body_at(frame: bytes) -> int:
-    """Return the offset of a request's body."""
-    head = read_request_head(frame, 0, len(frame) - 4)
-    assert head is not None
-    return head.body_at
 
 
 @BY_VERSION

@@ -87,3 +87,10 @@ def _guarded(decode: Callable[[], Tree]) -> Tree:
         raise
     except BaseException as problem:  # noqa: BLE001 - the native reader of kio may panic, which is no Exception
         raise OracleError(f"{type(problem).__name__}: {problem}") from None
+
+
+def plain(tree: Any) -> Any:
+    """Return the tree with lists in place of tuples."""
+    if isinstance(tree, (list, tuple)):
+        return [plain(item) for item in tree]
+    return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree

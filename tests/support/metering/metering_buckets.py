@@ -8,7 +8,7 @@ from typing import Any
 
 from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from quota.groups.mutation_group import MutationGroup
-from tests.support.metering.metering_directory import write_file_set
+from tests.support.metering.metering_directory import state_row, write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC, the hour of the files
@@ -106,7 +106,7 @@ def write_buckets(
             "events": [dict(row) for row in buckets.rows],
             "dim_group": [_group(ref, buckets) for ref in range(len(buckets.groups))],
             "dim_bound": [{"run_id": RUN_ID, "rule": "client-id", "source": "file", "generation": 1, **bound} for bound in buckets.bounds],
-            "states": [_state(first_seq, first_ms, mode)],
+            "states": [state_row(first_seq, first_ms, mode)],
         }
         times_ms = [row["ts_ms"] for row in buckets.rows] or [first_ms]
         mutate(tables)
@@ -133,9 +133,3 @@ def _group(ref: int, buckets: Buckets) -> dict[str, Any]:
         "tag_client_id": buckets.client_ids[ref],
         **sensor,
     }
-
-
-def _state(from_seq: int, ts_ms: int, mode: str) -> dict[str, Any]:
-    enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
-    settings = {"scope": "broker", "delay_max_ms": 5_000, "num_samples": 11, "window_ms": 1_000, "level": "packed"}
-    return {"run_id": RUN_ID, "proxy_id": PROXY_ID, "from_seq": from_seq, "ts_ms": ts_ms, "mode": mode, **settings, **enabled}

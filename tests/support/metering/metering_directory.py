@@ -62,7 +62,7 @@ def write_directory(
             "samples": rows,
             "dim_group": [_group(sensor) for sensor in sensors.values()],
             "dim_bound": [{"run_id": RUN_ID, "rule": "client-id", "source": "file", "generation": 1, **bound} for bound in bounds],
-            "states": [_state(first, events[0].ts_ms, mode)],
+            "states": [state_row(first, events[0].ts_ms, mode)],
         }
         last = number == len(batches) - 1
         previous = write_file_set(
@@ -155,7 +155,8 @@ def _group(sensor: Sensor) -> dict[str, Any]:
     }
 
 
-def _state(from_seq: int, ts_ms: int, mode: str) -> dict[str, Any]:
+def state_row(from_seq: int, ts_ms: int, mode: str) -> dict[str, Any]:
+    """Return the row of the settings of a run."""
     enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
     settings = {"scope": "broker", "delay_max_ms": 5_000, "num_samples": 11, "window_ms": 1_000, "level": "packed"}
     return {"run_id": RUN_ID, "proxy_id": PROXY_ID, "from_seq": from_seq, "ts_ms": ts_ms, "mode": mode, **settings, **enabled}
