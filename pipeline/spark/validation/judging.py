@@ -20,7 +20,8 @@ from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.placement import packed, unpacked, work_in_tasks
 from pipeline.spark.remote import rows_at
 from pipeline.spark.worker import settle
-from pipeline.storage.paths import AnyPath, path_of_messages
+from pipeline.storage.held import held_directory
+from pipeline.storage.paths import AnyPath, StorePath, path_of_messages
 from pipeline.validation.file_set_verdict import FileSetVerdict
 from pipeline.validation.rules.whole_run.balances import Breaks
 from pipeline.validation.run_verdicts import DECISIONS_MAX, judge_run
@@ -173,7 +174,8 @@ def judged_chunks_at(spark: Any, root: str, place: str, chunks: Sequence[Chunk],
         if check is not None:
             for manifest in chunk.own:
                 check(shown, manifest, files)
-        yield batch_of(judge_chunk(chunk, [FileSet(shown, manifest, files) for manifest in chunk.manifests]))
+        directory, small_files = StorePath(held_directory(place, files)), SmallFiles()
+        yield batch_of(judge_chunk(chunk, [FileSet(directory, manifest, None, small_files) for manifest in chunk.manifests]))
 
     numbered = dict(enumerate(chunks))
     works = {number: packed(chunk) for number, chunk in numbered.items()}

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -13,8 +13,11 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet, runs_of
 from pipeline.manifest import RunKey
 from pipeline.spark.placement import packed, unpacked
+from pipeline.spark.remote import rows_at
 from pipeline.spark.validation.judging import JUDGED, JUDGED_NAMES, ChunkRow, batch_of
 from pipeline.spark.validation.whole_runs import LATER, Later, rows_of_later
+from pipeline.storage.held import held_directory
+from pipeline.storage.paths import AnyPath, StorePath
 from pipeline.validation.local import manifests_of
 from pipeline.validation.rules.workers.group_histories import Share
 from pipeline.validation.verdict import Verdict
@@ -60,12 +63,46 @@ def judged_shared(
         shares: number of shares of each run's groups.
     """
     all_together = _all_together(manifests_of(runs), shares)
-    if not all_together:
+    tasks = _tasks_of(all_together)
+    compare = _comparing(str(directory.resolve()), list(map(packed, all_together)), tasks)
+    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(compare, _ROWS) if tasks else None
+    with _added(verdict, rows) as divergences:
+        yield divergences
+
+
+@contextlib.contextmanager
+def judged_shared_at(
+    spark: Any, verdict: Verdict, root: str, place: str, runs: Mapping[RunKey, Sequence[FileSet]], shares: Mapping[RunKey, int]
+) -> Iterator[DataFrame | None]:
+    """Do the same for a directory on any file system that Hadoop supports.
+
+    Args:
+        spark: a session of `one_file_a_batch`.
+        verdict, runs, shares: as for `judged_shared`.
+        root: the directory, as `runs_at` returns it.
+        place: the directory for messages.
+    """
+
+    def compare(task: int, work: bytes, files: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
+        together, number = unpacked(work, tuple[Together, int])
+        directory = StorePath(held_directory(place, files))
+        yield from _batches_of(task, *_compared(directory, together, number))
+
+    all_together = _all_together(manifests_of(runs), shares)
+    tasks = dict(enumerate(_tasks_of(all_together)))
+    works = {task: packed((all_together[at], number)) for task, (at, number) in tasks.items()}
+    wanted = {task: all_together[at].manifests for task, (at, _) in tasks.items()}
+    with _added(verdict, rows_at(spark, root, wanted, works, compare, _ROWS) if tasks else None) as divergences:
+        yield divergences
+
+
+@contextlib.contextmanager
+def _added(verdict: Verdict, rows: DataFrame | None) -> Iterator[DataFrame | None]:
+    """Add the figures of a frame of _ROWS to a verdict; yield its divergences."""
+    if rows is None:
         yield None
         return
-    tasks = [(at, number) for at, one in enumerate(all_together) for number in range(one.shares)]
-    compare = _comparing(str(directory.resolve()), list(map(packed, all_together)), tasks)
-    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(compare, _ROWS).persist()
+    rows = rows.persist()
     try:
         figures = rows.where("figures IS NOT NULL").select("position", "figures").orderBy("position").collect()
         found = [msgspec.json.decode(row["figures"], type=Compared) for row in figures]
@@ -73,6 +110,11 @@ def judged_shared(
         yield rows.where("figures IS NULL").select(*JUDGED_NAMES)
     finally:
         rows.unpersist()
+
+
+def _tasks_of(all_together: Sequence[Together]) -> list[tuple[int, int]]:
+    """Return, for each task, the position of its runs and the number of the share of their groups."""
+    return [(at, number) for at, one in enumerate(all_together) for number in range(one.shares)]
 
 
 def _all_together(runs: Mapping[RunKey, Sequence[Manifest]], shares: Mapping[RunKey, int]) -> list[Together]:
@@ -93,16 +135,20 @@ def _comparing(
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in (task for batch in batches for task in batch.column(0).to_pylist()):
             at, number = tasks[task]
-            rows, figures = _compared(directory, unpacked(all_together[at], Together), number)
-            for columns, its in ((batch_of(rows), None), (batch_of([ChunkRow("", "", 0, task, b"")]), msgspec.json.encode(figures))):
-                yield columns.append_column("figures", pa.array([its] * len(columns), pa.binary()))
+            yield from _batches_of(task, *_compared(Path(directory), unpacked(all_together[at], Together), number))
 
     return compare
 
 
-def _compared(directory: str, together: Together, number: int) -> tuple[list[ChunkRow], Compared]:
+def _batches_of(task: int, rows: Sequence[ChunkRow], figures: Compared) -> Iterator[pa.RecordBatch]:
+    """Yield rows of _ROWS: the divergences, and the figures."""
+    for columns, its in ((batch_of(rows), None), (batch_of([ChunkRow("", "", 0, task, b"")]), msgspec.json.encode(figures))):
+        yield columns.append_column("figures", pa.array([its] * len(columns), pa.binary()))
+
+
+def _compared(directory: AnyPath, together: Together, number: int) -> tuple[list[ChunkRow], Compared]:
     """Compare the runs in a share of their groups; return rows of JUDGED, and the figures."""
-    runs = runs_of(Path(directory), together.manifests)
+    runs = runs_of(directory, together.manifests)
     judged = SharingRuns(together.name, runs).judge(Share(number, together.shares))
     shares = dict(together.shares_of_runs)
     rows = [

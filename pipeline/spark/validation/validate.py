@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from metering_format.manifest import Manifest
-from metering_format.places import CONTINUED, SHARED
+from metering_format.places import CONTINUED
 from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import runs_checked
@@ -20,7 +20,7 @@ from pipeline.session_settings import SessionSettings
 from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.remote import judge_at, one_file_a_batch, removed_at, runs_at
 from pipeline.spark.validation.judging import JUDGED, Chunk, chunks_of, judged_chunks, judged_chunks_at, shares_of_runs
-from pipeline.spark.validation.shared import judged_shared
+from pipeline.spark.validation.shared import judged_shared, judged_shared_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.whole_runs import LATER, Later, UseDivergences, add_whole_runs, rows_of_later
 from pipeline.storage.paths import path_of_messages
@@ -136,10 +136,9 @@ def validate_remote(spark: Any, place: str, wanted: Wanted = Wanted()) -> Verdic
     verdict = Verdict(manifests=hashes)
     add_completeness(verdict, manifests_of(runs), removed_at(spark, place))
     check = check_held if wanted.every_byte else None
-    with one_file_a_batch(spark) as own:
-        _add_runs(own, verdict, judged_chunks_at(own, root, place, chunks, check), chunks, wanted)
-    if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
-        verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
+    with one_file_a_batch(spark) as own, judged_shared_at(own, verdict, root, place, runs, shares_of_runs(chunks)) as shared:
+        judged = judged_chunks_at(own, root, place, chunks, check)
+        _add_runs(own, verdict, judged if shared is None else judged.union(shared), chunks, wanted)
     if not (verdict.holds or wanted.every_byte):
         blamed = [file_set.manifest for key, file_sets in runs.items() if verdict.concerns(key) for file_set in file_sets]
         check_undamaged_at(spark, place, root, blamed)

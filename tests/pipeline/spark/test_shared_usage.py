@@ -46,9 +46,9 @@ def test_sums_of_files_leave_out_other_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [workers.EVENTS_AT_ONCE, 50])
-def test_spark_compares_workers_too(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int) -> None:
-    """The validator on Spark reports the same about workers as the local one, also when tasks compare shares of the groups."""
-    from pipeline.spark.validation.validate import Wanted, local_runs, validate_runs
+def test_spark_compares_workers_too(spark: Any, lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int) -> None:
+    """The validator on Spark says the same about workers as the local one, also if tasks compare shares of the groups, and at a URL."""
+    from pipeline.spark.validation.validate import Wanted, local_runs, validate_remote, validate_runs
     from pipeline.validation.local import validate
 
     source = busy(tmp_path / "busy")
@@ -61,17 +61,18 @@ def test_spark_compares_workers_too(spark: Any, tmp_path: Path, monkeypatch: pyt
     assert here[1]["kinds"]["SHARED"]
     monkeypatch.setattr(workers, "EVENTS_AT_ONCE", events)
     assert [validate_runs(spark, local_runs(place), Wanted(20)).as_dict(20) for place in (source, diverging)] == here
+    assert [validate_remote(spark, f"{lake}/{place.name}", Wanted(20)).as_dict(20) for place in (source, diverging)] == here
 
 
-def test_spark_compares_members_too(spark: Any, tmp_path: Path) -> None:
-    """The validator on Spark reports the same about the members of a fleet as the local one."""
-    from pipeline.spark.validation.validate import local_runs, validate_runs
+def test_spark_compares_members_too(spark: Any, lake: str, tmp_path: Path) -> None:
+    """The validator on Spark reports the same about the members of a fleet as the local one, from a directory and from a URL."""
+    from pipeline.spark.validation.validate import local_runs, validate_remote, validate_runs
     from pipeline.validation.local import validate
 
     fleet = Fleet(tmp_path)
     fleet.play([FleetStep(at % 2, Step(0, "record", 0, 700 + at, 40)) for at in range(50)])
     fleet.stop()
-    verdict = validate_runs(spark, local_runs(tmp_path))
-    assert verdict.fleets == validate(tmp_path).fleets
-    assert verdict.fleets[0].compared == 50
-    assert verdict.holds
+    for verdict in (validate_runs(spark, local_runs(tmp_path)), validate_remote(spark, lake)):
+        assert verdict.fleets == validate(tmp_path).fleets
+        assert verdict.fleets[0].compared == 50
+        assert verdict.holds

@@ -310,8 +310,11 @@ def test_a_task_of_many_gets_its_own_work_only(spark: Any, tmp_path: Path, monke
     assert validate_runs(spark, found).as_dict(10) == together.as_dict(10) == validate(tmp_path).as_dict(10)
 
 
-def test_small_file_sets_are_judged_together(spark: Any, tmp_path: Path) -> None:
-    """With many more small file sets than cores a task judges some that follow each other, and the verdict is that of the local engine."""
+def test_small_file_sets_are_judged_together(spark: Any, lake: str, tmp_path: Path) -> None:
+    """With many more small file sets than cores a task judges some that follow each other, and the verdict is that of the local engine.
+
+    So it is at a URL.
+    """
     shape = Shape(3_000, groups=6, seconds=3_600, file_set_seconds=60)
     write(tmp_path, shape, decide(shape))
     found = local_runs(tmp_path)
@@ -319,7 +322,9 @@ def test_small_file_sets_are_judged_together(spark: Any, tmp_path: Path) -> None
     assert [place.position for chunk in chunks for place in chunk.places] == list(range(60))
     assert {len(chunk.places) for chunk in chunks} == {15}
     assert [len(chunk.manifests) - len(chunk.places) for chunk in chunks] == [0, 1, 1, 1]
-    assert validate_runs(spark, found).as_dict(10) == validate(tmp_path).as_dict(10)
+    here = validate(tmp_path).as_dict(10)
+    assert validate_runs(spark, found).as_dict(10) == here
+    assert validate_remote(spark, lake).as_dict(10) == here
 
 
 @pytest.mark.parametrize("groups", [1, 3, 1_024])
