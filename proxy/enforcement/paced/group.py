@@ -23,7 +23,7 @@ ROUNDING_NS: Final = 1_000
 USUAL_ROOM_NS: Final = 4 * MS_NS
 """Half of it is more than the costs of all responses are rounded up by until members are counted again."""
 RECENT_MS: Final = 2_000
-"""The highest number of open fetches of this time, or of the time before, shares the burst."""
+"""A period. The highest numbers of open fetches, and of members that fetch, of this one or of the one before share the burst."""
 
 
 class PacedGroup(PendingAbove):
@@ -53,7 +53,7 @@ class PacedGroup(PendingAbove):
         usual_end_ns, usual_claim_ns: the end of the burst then, and of the claim of a member.
         usual_total: the weights of members.
         usual_left: the bytes that fetches may reserve in that time, together with `pending` half of what fits.
-        usual_fetches, usual_most: while at most so many fetches are open, a fetch may request so many bytes.
+        usual_fetches: while at most so many fetches are open, a fetch of a member may request its `usual_most` bytes.
     """
 
     __slots__ = (
@@ -63,10 +63,13 @@ class PacedGroup(PendingAbove):
         "_charged_by",
         "_cost",
         "_costs",
+        "_fetchers",
+        "_fetchers_before",
         "_over_bytes",
         "_peak",
         "_peak_before",
         "_peak_since_ms",
+        "_period",
         "_rescales",
         "_unchecked_ns",
         "declared",
@@ -77,7 +80,6 @@ class PacedGroup(PendingAbove):
         "usual_end_ns",
         "usual_fetches",
         "usual_left",
-        "usual_most",
         "usual_ms",
         "usual_ns",
         "usual_period",
@@ -125,8 +127,9 @@ class PacedGroup(PendingAbove):
         self.schedule = PacedSchedule(burst_ns)
         self.line = self._new_line(above, weigh)
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
+        self._fetchers = self._fetchers_before = self._period = 0
         self.usual_ms = self.usual_ns = self.usual_end_ns = self.usual_claim_ns = self.usual_until_ms = 0
-        self.usual_fetches = self.usual_most = 0
+        self.usual_fetches = 0
         self.usual_left, self.usual_total = 0.0, 1.0
 
     def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine:
@@ -218,8 +221,14 @@ class PacedGroup(PendingAbove):
         if self._peak > fetches:
             fetches = self._peak
         others = self._peak_before if self._peak_before > fetches else fetches
-        usual_most = self._burst_bytes // ((others or 1) + 1)
-        if now_ms - self._peak_since_ms >= RECENT_MS or most > usual_most:
+        if now_ms - self._peak_since_ms >= RECENT_MS:
+            return False
+        if member.count_fetches(self._period):
+            self._fetchers += 1
+            if self._fetchers > self._fetchers_before:
+                self.usual_period = None  # the shares of all members are smaller now
+        usual_most = self._share_of(member, self._burst_bytes, others or 1)
+        if most > usual_most:
             return False
         virtual_ns, has_lead, end_ns = schedule.virtual_ns, own_ns > now_ns, now_ns + schedule.burst_ns
         room_ns = end_ns - (virtual_ns if virtual_ns > now_ns else now_ns)
@@ -228,13 +237,16 @@ class PacedGroup(PendingAbove):
             return False
         if cost is None:
             cost = self.cost_ns(size)
+        if fetches > self.usual_fetches:
+            self.usual_period = None  # here, too
         self._peak = self.usual_fetches = fetches
         self._pending = pending + size
         self.open_fetches += 1
+        member.open_fetches += 1
         total = self._begin_usual(root, member, now_ms, now_ns, end_ns)
         member.virtual_ns = (own_ns if has_lead else now_ns) + (cost if total <= 1.0 else int(cost * total))
         self.usual_until_ms = min(ms_after(root.count_at_ns), self._peak_since_ms + RECENT_MS)
-        self.usual_most, self.usual_left = usual_most, fitting / 2 - self._pending if room_ns > USUAL_ROOM_NS else 0.0
+        member.usual_most, self.usual_left = usual_most, fitting / 2 - self._pending if room_ns > USUAL_ROOM_NS else 0.0
         return True
 
     def _begin_usual(self, root: Member, member: Member, now_ms: int, now_ns: int, end_ns: int) -> float:
@@ -271,6 +283,7 @@ class PacedGroup(PendingAbove):
         self._unchecked_ns = 0
         self._pending -= reserved
         self.open_fetches -= 1
+        member.open_fetches -= 1
         if size < reserved:
             back_ns = self.cost_ns(reserved) - cost
             member.virtual_ns -= back_ns if root.total <= 1.0 else int(back_ns * root.total)
@@ -413,14 +426,37 @@ class PacedGroup(PendingAbove):
         """Charge and record an amount, like `record`."""
         self.record(amount, now_ms)
 
-    def share_bytes(self, now_ms: int) -> int:
-        """Return the most bytes that one fetch may return now: its share of the burst among open fetches and processes."""
+    def share_bytes(self, member: Member, now_ms: int) -> int:
+        """Return the most bytes that one fetch of a member may return now: its share of the burst.
+
+        As far as it is above an equal part of all open fetches, it fits into what nobody has reserved: a member that begins to fetch does
+        not wait until fetches of others, which may be open for a second, have returned.
+        """
         fetches, self.usual_period = self.open_everywhere, None
         if now_ms - self._peak_since_ms >= RECENT_MS:
             self._peak_before, self._peak, self._peak_since_ms = self._peak, fetches, now_ms
+            self._fetchers_before, self._fetchers = self._fetchers, 0
+            self._period += 1
         self._peak = max(self._peak, fetches)
-        shared = min(group.burst_bytes for group in self.chain)
-        return max(1, shared // (max(self._peak, self._peak_before, 1) + self.processes))
+        self._fetchers += member.count_fetches(self._period)
+        shared, fetches = min(group.burst_bytes for group in self.chain), max(self._peak, self._peak_before, 1)
+        room = max(shared // (fetches + self.processes), (shared - int(self.pending)) // self.processes)
+        return max(1, min(self._share_of(member, shared, fetches), room))
+
+    def _share_of(self, member: Member, shared: int, fetches: int) -> int:
+        """Return the share of one fetch: open fetches have equal parts of one half of the burst, members of the other half.
+
+        By the first half alone, a member with many connections would leave little to the others. By the second half alone, a member that
+        fetches all that the others leave would do so by many small fetches.
+
+        Args:
+            member: the member; its part of the second half is for its own open fetches.
+            shared: bytes of the burst.
+            fetches: open fetches of all.
+        """
+        members, own = max(self._fetchers, self._fetchers_before), max(member.fetches_most, member.fetches_before, 1)
+        parts, own_parts = fetches + self.processes, members * own * self.processes + 1  # the further ones are for new fetches
+        return shared * (parts + own_parts) // (2 * parts * own_parts)
 
     def note_over(self, size: int) -> None:
         """Note a response that is larger than what its fetch requested, because its first batch is."""

@@ -145,6 +145,9 @@ class Member:
         total: the weights of those with a claim, when they were counted last.
         count_at_ns: when they are counted again.
         is_gone: it was forgotten, so another object has its name when it returns.
+        open_fetches: fetches of it that wait or are in flight.
+        fetches_most: their highest number in the period of its group in which it fetched last.
+        usual_most: in the usual case, the most bytes that each may request, while at most so many are open.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 
@@ -153,6 +156,9 @@ class Member:
         "claims_until_ns",
         "count_at_ns",
         "declared",
+        "fetches_before",
+        "fetches_most",
+        "fetches_period",
         "group",
         "in_order",
         "is_gone",
@@ -160,10 +166,12 @@ class Member:
         "level",
         "members",
         "name",
+        "open_fetches",
         "order",
         "seen_ns",
         "timed",
         "total",
+        "usual_most",
         "virtual_ns",
         "waiting",
         "waits",
@@ -194,6 +202,7 @@ class Member:
         self.total = 1.0
         self.count_at_ns = 0
         self.is_gone = False
+        self.open_fetches = self.fetches_most = self.fetches_before = self.fetches_period = self.usual_most = 0
 
     def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
         """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
@@ -216,8 +225,17 @@ class Member:
         return self.waits > 0 or self.claims_until_ns > now_ns
 
     def is_idle(self, now_ns: int) -> bool:
-        """Whether it may be forgotten: it is no declared group, has no claim, and its schedule is idle."""
-        return self.weigh is None and not self.has_claim(now_ns) and self.virtual_ns <= now_ns
+        """Whether it may be forgotten: it is no declared group, has no claim and no open fetch, and its schedule is idle."""
+        return self.weigh is None and not self.open_fetches and not self.has_claim(now_ns) and self.virtual_ns <= now_ns
+
+    def count_fetches(self, period: int) -> bool:
+        """Count its open fetches in a period of its group; return whether it fetches for the first time in it."""
+        is_first = self.fetches_period != period
+        if is_first:
+            self.fetches_before = self.fetches_most if self.fetches_period == period - 1 else 0
+            self.fetches_most, self.fetches_period = 0, period
+        self.fetches_most = max(self.fetches_most, self.open_fetches)
+        return is_first
 
     def share_of(self, member: Member, now_ns: int) -> float:
         """Return how many times the cost a member is charged: the weights of all members with a claim over its own."""

@@ -100,7 +100,8 @@ class PacedRequests(UsualRequests):
         requested = INT32_MAX if context.max_bytes is None else context.max_bytes
         most = reserved = 0
         if group is not None:
-            most, reserved = admission.fetch_bytes(group, requested, now_ms)
+            path = group.path_of(context.client.declared, self._classifier.member)
+            most, reserved = admission.fetch_bytes(group, path, requested, now_ms)
             if not self._admits(context, group, reserved, data, at, size, now_ms, read_ms, ungated=False):
                 return None
         if self.timed is not None and not self.timed.admits(context, data, at, size, now_ms, read_ms, opens=False, ungated=False):

@@ -140,12 +140,14 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
             if (
                 left >= 0.0
                 and group.open_fetches <= group.usual_fetches
-                and usual.size <= group.usual_most
+                and member.open_fetches <= member.fetches_most
+                and usual.size <= member.usual_most
                 and own_ns <= group.usual_end_ns
             ):
                 group.usual_left = left
                 group._pending += usual.amount
                 group.open_fetches += 1
+                member.open_fetches += 1
                 if own_ns < group.usual_ns:
                     own_ns = group.usual_ns
                 member.virtual_ns = own_ns + (usual.cost_ns if group.usual_total <= 1.0 else int(usual.cost_ns * group.usual_total))
@@ -158,7 +160,7 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
             context.usual = None
             return None
         usual.period = group.usual_period
-        fetches.under_way.append(usual.under_way if reserved == most else (group, reserved, most, Reservation(member, True, 0)))
+        fetches.under_way.append(usual.under_way if reserved == most else (group, reserved, most, Reservation(member, member, True, 0)))
         return usual.answered
 
     def _look_up(self, context: RequestContext, now_ms: int) -> Usual | None:

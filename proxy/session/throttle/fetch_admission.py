@@ -294,6 +294,7 @@ class FetchAdmission:
             reservation.member.virtual_ns -= reservation.back_ns if total <= 1.0 else int(reservation.back_ns * total)
             group._pending -= reservation.reserved
             group.open_fetches -= 1
+            reservation.member.open_fetches -= 1
             group._unchecked_ns = 0  # what is in flight fits into the burst, so it was checked
             if group._start_ms <= now_ms < group._end_ms:
                 group._value += reservation.amount
@@ -333,7 +334,7 @@ class FetchAdmission:
                 reservation = None
             elif reservation is not None:
                 new.open_fetches += 1
-                reservation = Reservation(reservation.member, reservation.is_on_time, reservation.waited_ms)
+                reservation = Reservation(reservation.member, reservation.fetcher, reservation.is_on_time, reservation.waited_ms)
             self.under_way[at] = (new, expected_bytes, bytes_max, reservation)
         self._summed = None
         self.leave_queue()
@@ -365,11 +366,13 @@ class FetchAdmission:
         if self.timed is not None:
             self.timed.abandon()
         while self.under_way:
-            group, expected_bytes, _, _ = self.under_way.pop(0)
+            group, expected_bytes, _, reservation = self.under_way.pop(0)
             if group is not None:
                 group.pending -= expected_bytes
                 if isinstance(group, PacedGroup):
-                    group.open_fetches -= 1
+                    if reservation is not None:
+                        group.open_fetches -= 1
+                        reservation.fetcher.open_fetches -= 1
                     group.line.notify_first()
                 elif group.fetch_queue:
                     group.fetch_queue.notify_first()

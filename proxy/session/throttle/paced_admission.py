@@ -33,6 +33,7 @@ class PacedAdmission:
     __slots__ = (
         "_among_fetches",
         "_among_produces",
+        "_fetcher",
         "_group",
         "_is_fetch",
         "_member",
@@ -49,7 +50,8 @@ class PacedAdmission:
         self._group: PacedGroup | None = None  # of the waiting request ...
         self._waiting: Place | None = None  # ... and its place
         self._is_fetch = False
-        self._member: Member | None = None  # what the last request was charged to
+        self._member: Member | None = None  # what the last request was charged to ...
+        self._fetcher: Member | None = None  # ... and the member of its group that it counts for
         self._among_produces: Connection | None = None  # this connection in the line of its group of produced bytes ...
         self._among_fetches: Connection | None = None  # ... and of fetched bytes
         self.is_on_time = True
@@ -77,7 +79,7 @@ class PacedAdmission:
             self.fetches.leave_queue()
         place = self._waiting
         if place is None:
-            member = line.member(path, now_ns)
+            member = self._fetcher = line.member(path, now_ns)
             self._member = self._charged(member, client_id, now_ns, is_fetch=is_fetch)
             if not line.has_waiting_beside() and group.member_due_ns(self._member, now_ns, reserved) <= now_ns:
                 return True
@@ -85,7 +87,8 @@ class PacedAdmission:
             place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms, reserved, connection)
             self._group, self._is_fetch = group, is_fetch
             group.open_fetches += is_fetch
-        self._member, place.reserved = place.charged, reserved
+            member.open_fetches += is_fetch
+        self._member, self._fetcher, place.reserved = place.charged, place.member, reserved
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
         if line.is_next(place, now_ns):
             due_ns = group.member_due_ns(place.charged, now_ns, reserved)
@@ -112,7 +115,8 @@ class PacedAdmission:
         """
         group.refresh(now_ms)
         now_ns = now_ms * MS_NS
-        member = self._member = self._charged(group.line.member(path, now_ns), client_id, now_ns, is_fetch=is_fetch)
+        self._fetcher = group.line.member(path, now_ns)
+        member = self._member = self._charged(self._fetcher, client_id, now_ns, is_fetch=is_fetch)
         due_ns = group.member_due_ns(member, now_ns, size if is_fetch else 0)
         wait_ms = max(0, ms_after(due_ns) - now_ms)
         self.is_on_time = wait_ms == 0
@@ -141,9 +145,9 @@ class PacedAdmission:
             if connection is not None:
                 connection.end()
 
-    def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
-        """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
-        most = min(group.share_bytes(now_ms), requested)
+    def fetch_bytes(self, group: PacedGroup, path: Path, requested: int, now_ms: int) -> tuple[int, int]:
+        """Return the most bytes that a fetch of a member may request now, and the bytes that it reserves."""
+        most = min(group.share_bytes(group.line.at(path, now_ms * MS_NS), now_ms), requested)
         over_bytes = self.fetches.over_bytes if self.fetches.has_answers else group.over_bytes(now_ms)
         return most, max(most, over_bytes)
 
@@ -158,11 +162,13 @@ class PacedAdmission:
             self.fetches.forwarded(None)
             return
         group.pending += size
-        group.open_fetches += 1
         assert self._member is not None
-        member = self._member
+        assert self._fetcher is not None
+        member, fetcher = self._member, self._fetcher
+        group.open_fetches += 1
+        fetcher.open_fetches += 1
         self._passed(group, size, now_ms)
-        self.fetches.enter(group, size, most, Reservation(member, self.is_on_time, self.waited_ms))
+        self.fetches.enter(group, size, most, Reservation(member, fetcher, self.is_on_time, self.waited_ms))
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
@@ -178,6 +184,7 @@ class PacedAdmission:
         if size_bytes > most:
             group.note_over(size_bytes)
         group.open_fetches -= 1
+        reservation.fetcher.open_fetches -= 1
         if size_bytes != reserved:
             group.take_back(reservation.member, reserved, size_bytes)
 
@@ -187,6 +194,7 @@ class PacedAdmission:
         if group is not None and place is not None:
             self._group = self._waiting = None
             group.open_fetches -= self._is_fetch
+            place.member.open_fetches -= self._is_fetch
             group.line.leave(place)
 
     def _line_changed(self) -> None:

@@ -12,14 +12,16 @@ class Reservation:
 
     Attributes:
         member: what its cost was charged to.
+        fetcher: the member of the group that it is an open fetch of.
         is_on_time: whether it passed by the schedule; False: before its time.
         waited_ms: how long it waited.
     """
 
-    __slots__ = ("is_on_time", "member", "waited_ms")
+    __slots__ = ("fetcher", "is_on_time", "member", "waited_ms")
 
-    def __init__(self, member: Member, is_on_time: bool, waited_ms: int) -> None:
+    def __init__(self, member: Member, fetcher: Member, is_on_time: bool, waited_ms: int) -> None:
         self.member = member
+        self.fetcher = fetcher
         self.is_on_time = is_on_time
         self.waited_ms = waited_ms
 
@@ -39,7 +41,7 @@ class UsualReservation(Reservation):
     __slots__ = ("amount", "back_ns", "cost_ns", "group", "renewals", "renewed", "reserved", "size_bytes")
 
     def __init__(self, group: PacedGroup, member: Member, reserved: int, renewals: Renewals) -> None:
-        super().__init__(member, True, 0)
+        super().__init__(member, member, True, 0)
         self.group = group
         self.renewals, self.renewed = renewals, renewals.number
         self.reserved = float(reserved)

@@ -128,7 +128,7 @@ def test_fetches_of_another_worker_are_reserved() -> None:
     there.refresh(START_MS)
     here.refresh(START_MS)
     assert here.pending == 700_000
-    assert here.share_bytes(START_MS) == 1_000_000 // 5
+    assert here.share_bytes(here.line.at((("a", None),), 0), START_MS) == 1_000_000 // 5
     now_ns = START_MS * MS_NS
     assert here.due_ns(now_ns, 150_000) <= now_ns < here.due_ns(now_ns, 151_000), "two workers may pass one each at the same moment"
 

@@ -354,7 +354,8 @@ def played(steps: list[tuple[int, int, int, int]], bound: float) -> list[object]
                 response[1].broker.arrive(response[2])
             proxy.wait(pause_ms)
         group = group_of(proxy)
-        members = [(one.virtual_ns, one.claims_until_ns) for one in group.line.root.members.values()]
+        members = [(one.virtual_ns, one.claims_until_ns, one.open_fetches) for one in group.line.root.members.values()]
+        share = group.share_bytes(next(iter(group.line.root.members.values())), proxy.now_ms)
         assert not any(peer.connection.closing for peer in peers)
         assert proxy.loop.crashes == []
-        return [passed, group.schedule.virtual_ns, members, group.state, group.pending, group.open_fetches, group.share_bytes(proxy.now_ms)]
+        return [passed, group.schedule.virtual_ns, members, group.state, group.pending, group.open_fetches, share]
