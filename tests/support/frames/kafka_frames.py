@@ -3,6 +3,7 @@
 Messages are made from the tables of `apis.json`; a field that a test does not name is empty.
 """
 
+import functools
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,9 @@ from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, unknown_api_vers
 from protocol.layout import Field, Layout, layout_of
 from tests.support.frames import layout_codec
 from tests.support.frames.layout_codec import uvarint
+
+_layout_of = functools.cache(layout_of)
+"""A simulation writes thousands of frames with a few layouts, and each layout is a walk through a table."""
 
 CLIENT_ID = "etl"
 _EMPTY: dict[str, Any] = {"bool": False, "float64": 0.0, "string": "", "bytes": b"", "records": b"", "uuid": bytes(16)}
@@ -44,7 +48,7 @@ def response(api: ApiVersion, body: bytes, correlation_id: int, tags: dict[int, 
 def produce(correlation_id: int, *, size: int = 100, acks: int = 1, version: int = 9, client_id: str | None = CLIENT_ID) -> bytes:
     """Return a Produce request of one batch; `size` is the number of bytes of its records."""
     partition = {"Index": 0, "Records": bytes(size)}
-    layout = layout_of(ApiKey.PRODUCE, "request", version)
+    layout = _layout_of(ApiKey.PRODUCE, "request", version)
     topics = [_filled(layout.field("TopicData"), {"Name": "t", "PartitionData": [partition]})]
     body = message(layout, Acks=acks, TimeoutMs=30_000, TopicData=topics)
     return request(api_of(ApiKey.PRODUCE, version), body, correlation_id, client_id)
@@ -52,7 +56,7 @@ def produce(correlation_id: int, *, size: int = 100, acks: int = 1, version: int
 
 def produced(correlation_id: int, *, throttle_ms: int = 0, version: int = 9, endpoints: list[dict[str, Any]] | None = None) -> bytes:
     """Return the answer to a Produce request of one batch."""
-    layout = layout_of(ApiKey.PRODUCE, "response", version)
+    layout = _layout_of(ApiKey.PRODUCE, "response", version)
     values: dict[str, Any] = {"Responses": [_filled(layout.field("Responses"), {"Name": "t", "PartitionResponses": [{"Index": 0}]})]}
     if endpoints is not None:
         values["NodeEndpoints"] = endpoints
@@ -71,7 +75,7 @@ def fetch(
     client_id: str | None = CLIENT_ID,
 ) -> bytes:
     """Return a Fetch request without partitions."""
-    layout = layout_of(ApiKey.FETCH, "request", version)
+    layout = _layout_of(ApiKey.FETCH, "request", version)
     values: dict[str, Any] = {"MaxWaitMs": max_wait_ms, "MinBytes": min_bytes, "MaxBytes": max_bytes}
     if version < 15:
         values["ReplicaId"] = replica_id
@@ -91,7 +95,7 @@ def fetched(
     records: Sequence[bytes] = (),
 ) -> bytes:
     """Return the answer to a Fetch request: one partition with `size` bytes of records, or one for each of `records`."""
-    layout = layout_of(ApiKey.FETCH, "response", version)
+    layout = _layout_of(ApiKey.FETCH, "response", version)
     topic = _filled(layout.field("Responses"), {"Topic": "t", "Partitions": [{"Records": one} for one in records or [bytes(size)]]})
     values: dict[str, Any] = {"ThrottleTimeMs": throttle_ms, "Responses": [topic]}
     if endpoints is not None:
@@ -107,7 +111,7 @@ def share_fetch(correlation_id: int, *, max_bytes: int = 50_000_000, min_bytes: 
 
 def share_fetched(correlation_id: int, *, size: int = 100, throttle_ms: int = 0) -> bytes:
     """Return the answer to a ShareFetch v1 request with `size` bytes of records."""
-    layout = layout_of(ApiKey.SHARE_FETCH, "response", 1)
+    layout = _layout_of(ApiKey.SHARE_FETCH, "response", 1)
     topic = _filled(layout.field("Responses"), {"Partitions": [{"Records": bytes(size)}]})
     return response(api_of(ApiKey.SHARE_FETCH, 1), message(layout, ThrottleTimeMs=throttle_ms, Responses=[topic]), correlation_id)
 
@@ -130,7 +134,7 @@ def api_versions(correlation_id: int, version: int = 0, client_id: str | None = 
 
 def api_versions_answer(correlation_id: int, ranges: list[tuple[int, int, int]], version: int = 0) -> bytes:
     """Return an ApiVersions answer with these (key, lowest, highest)."""
-    layout = layout_of(ApiKey.API_VERSIONS, "response", version)
+    layout = _layout_of(ApiKey.API_VERSIONS, "response", version)
     keys = [_filled(layout.field("ApiKeys"), {"ApiKey": key, "MinVersion": low, "MaxVersion": high}) for key, low, high in ranges]
     return response(api_of(ApiKey.API_VERSIONS, version), message(layout, ApiKeys=keys), correlation_id)
 
@@ -145,7 +149,7 @@ def metadata_answer(
     correlation_id: int, brokers: dict[int, tuple[str, int]], version: int = 9, topics: Sequence[dict[str, Any]] = ()
 ) -> bytes:
     """Return a Metadata answer that names these brokers and topics."""
-    layout = layout_of(ApiKey.METADATA, "response", version)
+    layout = _layout_of(ApiKey.METADATA, "response", version)
     entries = [
         _filled(layout.field("Brokers"), {"NodeId": node_id, "Host": host, "Port": port, "Rack": None})
         for node_id, (host, port) in brokers.items()
@@ -196,7 +200,7 @@ def throttle_ms(frame: bytes, key: int, version: int) -> int:
     """Return the throttle time of a complete answer, by the plain model of its message."""
     api = api_of(key, version)
     head_bytes = 8 if api.response_header_version == 0 else 9
-    body, _ = layout_codec.decode(layout_of(key, "response", version), frame, head_bytes)
+    body, _ = layout_codec.decode(_layout_of(key, "response", version), frame, head_bytes)
     found: int = body["ThrottleTimeMs"]
     return found
 
