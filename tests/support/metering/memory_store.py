@@ -13,7 +13,7 @@ from sluice.object_store import ObjectStore
 
 
 class MemoryStore:
-    """A file system with those methods of `pyarrow.fs.FileSystem` that `StoreDirectory` uses.
+    """A file system with those methods of `pyarrow.fs.FileSystem` that `StoreDirectory` and `StoreFiles` use.
 
     Attributes:
         contents: the content of each file by its path. A file appears when it is complete.
