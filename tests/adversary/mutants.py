@@ -13,9 +13,9 @@ from proxy.session import request_context
 from proxy.session.buffers import BufferAccount
 from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests import classifier as request_classifier
-from proxy.session.requests import whole_requests
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.requests.throttle_checks import ThrottleChecks
+from proxy.session.requests.whole import whole_requests
 from proxy.session.responses import answer_bytes, response_side
 from proxy.session.responses.request_time_verdicts import RequestTimeVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests

@@ -13,7 +13,7 @@ from pipeline.duckdb.rollup import roll_up
 from pipeline.report.page import draw_table
 from pipeline.report.rollup_page import draw_rollup
 from pipeline.rollup.prices import SKUS, Price, Prices
-from pipeline.rollup.published import tables
+from pipeline.rollup.published import report_files
 from pipeline.rollup.published.summary import clients, groups, summary_of
 from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupResult, RollupSettings
@@ -193,7 +193,7 @@ def test_a_time_is_no_number_in_a_table() -> None:
 
 def test_what_a_report_draws_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When a table has more rows than a page may show, the oldest hours are left out."""
-    monkeypatch.setattr(tables, "ROWS_MAX", 2)
+    monkeypatch.setattr(report_files, "ROWS_MAX", 2)
     for hour in (11, 12, 13):
         put_rows(tmp_path, "escapes", f"date=2026-11-21/hour={hour}", ("n",))
     assert [row["hour"] for row in read_table(tmp_path, "escapes")] == ["12", "13"]
