@@ -44,6 +44,8 @@ _PRODUCES: Final = frozenset({PRODUCE, NO_ACK, PACED_NO_ACK})
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256
 """A request with a longer head is parsed each time, since clients choose the length."""
+OPENING_REQUESTS_MAX: Final = 2
+"""ApiVersions requests that open a connection: a second one if the broker does not know the version of the first (KIP-511)."""
 FETCH_WAIT_MS_MAX: Final = 1_000
 """The longest `max_wait_ms` of a fetch that a quota limits, twice the default of Kafka's consumers: as long as it waits for records at the
 broker, other clients of its group cannot use what it may return."""

@@ -49,11 +49,10 @@ class Compared(msgspec.Struct, frozen=True):
     figures: SharedFigures
 
 
-@contextlib.contextmanager
 def judged_shared(
     spark: SparkSession, verdict: Verdict, directory: Path, runs: Mapping[RunKey, Sequence[FileSet]], shares: Mapping[RunKey, int]
-) -> Iterator[DataFrame | None]:
-    """Compare the runs that share usage, and add the figures to a verdict; yield a frame of JUDGED with the divergences.
+) -> contextlib.AbstractContextManager[DataFrame | None]:
+    """Compare the runs that share usage, and add the figures to a verdict; the block gets a frame of JUDGED with the divergences.
 
     Args:
         spark: the session.
@@ -65,15 +64,12 @@ def judged_shared(
     all_together = _all_together(manifests_of(runs), shares)
     tasks = _tasks_of(all_together)
     compare = _comparing(str(directory.resolve()), list(map(packed, all_together)), tasks)
-    rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(compare, _ROWS) if tasks else None
-    with _added(verdict, rows) as divergences:
-        yield divergences
+    return _added(verdict, spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(compare, _ROWS) if tasks else None)
 
 
-@contextlib.contextmanager
 def judged_shared_at(
     spark: Any, verdict: Verdict, root: str, place: str, runs: Mapping[RunKey, Sequence[FileSet]], shares: Mapping[RunKey, int]
-) -> Iterator[DataFrame | None]:
+) -> contextlib.AbstractContextManager[DataFrame | None]:
     """Do the same for a directory on any file system that Hadoop supports.
 
     Args:
@@ -92,8 +88,7 @@ def judged_shared_at(
     tasks = dict(enumerate(_tasks_of(all_together)))
     works = {task: packed((all_together[at], number)) for task, (at, number) in tasks.items()}
     wanted = {task: all_together[at].manifests for task, (at, _) in tasks.items()}
-    with _added(verdict, rows_at(spark, root, wanted, works, compare, _ROWS) if tasks else None) as divergences:
-        yield divergences
+    return _added(verdict, rows_at(spark, root, wanted, works, compare, _ROWS) if tasks else None)
 
 
 @contextlib.contextmanager

@@ -108,15 +108,16 @@ def validate_runs(spark: Any, found: LocalRuns, wanted: Wanted = Wanted()) -> Ve
     verdict = Verdict(manifests=hashes)
     add_completeness(verdict, manifests_of(runs), removed_runs(directory))
     with judged_shared(spark, verdict, directory, runs, shares_of_runs(chunks)) as shared:
-        judged = judged_chunks(spark, directory, chunks)
-        _add_runs(spark, verdict, judged if shared is None else judged.union(shared), chunks, wanted)
+        _add_runs(spark, verdict, judged_chunks(spark, directory, chunks), shared, chunks, wanted)
     if wanted.in_sql and not verdict.incomplete and not verdict.removed:
         whole = [one for file_sets in runs.values() for one in file_sets if CONTINUED not in one.manifest.settings]
         verdict.cross_check = cross_check(spark, directory, whole)
     return verdict
 
 
-def _add_runs(spark: Any, verdict: Verdict, judged: Any, chunks: Sequence[Chunk], wanted: Wanted) -> None:
+def _add_runs(spark: Any, verdict: Verdict, judged: Any, shared: Any, chunks: Sequence[Chunk], wanted: Wanted) -> None:
+    if shared is not None:
+        judged = judged.union(shared)
     shares = shares_of_runs(chunks)
     found = ((key, Later(findings, {})) for key, findings in wanted.more.items() if key in shares)
     more = [row for key, later in found for row in rows_of_later(key, later, shares[key], LATER)]
@@ -137,8 +138,7 @@ def validate_remote(spark: Any, place: str, wanted: Wanted = Wanted()) -> Verdic
     add_completeness(verdict, manifests_of(runs), removed_at(spark, place))
     check = check_held if wanted.every_byte else None
     with one_file_a_batch(spark) as own, judged_shared_at(own, verdict, root, place, runs, shares_of_runs(chunks)) as shared:
-        judged = judged_chunks_at(own, root, place, chunks, check)
-        _add_runs(own, verdict, judged if shared is None else judged.union(shared), chunks, wanted)
+        _add_runs(own, verdict, judged_chunks_at(own, root, place, chunks, check), shared, chunks, wanted)
     if not (verdict.holds or wanted.every_byte):
         blamed = [file_set.manifest for key, file_sets in runs.items() if verdict.concerns(key) for file_set in file_sets]
         check_undamaged_at(spark, place, root, blamed)

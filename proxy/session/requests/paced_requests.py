@@ -6,6 +6,7 @@ from typing import Final
 
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.member import Path
 from proxy.session.request_context import (
     FETCH,
     NO_ACK,
@@ -72,7 +73,8 @@ class PacedRequests(UsualRequests):
             return self._take_fetch(context, data, at, size, now_ms, now_ns, read_ms)
         group = limited_group(client.produce(now_ms))
         if group is not None:
-            if not self._admits(context, group, size, data, at, size, now_ms, read_ms, ungated=ungated):
+            path = group.path_of(client.declared, self._classifier.member)
+            if not self._admits(context, group, path, size, data, at, size, now_ms, read_ms, ungated=ungated):
                 return None
         else:
             self._admission.leave_line()
@@ -102,7 +104,7 @@ class PacedRequests(UsualRequests):
         if group is not None:
             path = group.path_of(context.client.declared, self._classifier.member)
             most, reserved = admission.fetch_bytes(group, path, requested, now_ms)
-            if not self._admits(context, group, reserved, data, at, size, now_ms, read_ms, ungated=False):
+            if not self._admits(context, group, path, reserved, data, at, size, now_ms, read_ms, ungated=False):
                 return None
         if self.timed is not None and not self.timed.admits(context, data, at, size, now_ms, read_ms, opens=False, ungated=False):
             return None
@@ -120,6 +122,7 @@ class PacedRequests(UsualRequests):
         self,
         context: RequestContext,
         group: PacedGroup,
+        path: Path,
         amount: int,
         data: bytes | bytearray,
         at: int,
@@ -129,10 +132,9 @@ class PacedRequests(UsualRequests):
         *,
         ungated: bool,
     ) -> bool:
-        """Whether a request of `amount` bytes passes now; if not, it is kept."""
+        """Whether a request of `amount` bytes by the member of a path passes now; if not, it is kept."""
         admission, throttle, is_fetch = self._admission, self._throttle, context.kind == PACED_FETCH
-        path, observes = group.path_of(context.client.declared, self._classifier.member), context.client.enforcement.only_observes
-        client_id = context.client.client_id
+        client_id, observes = context.client.client_id, context.client.enforcement.only_observes
         if ungated or observes or throttle.logging_in:
             admission.passes_anyway(group, path, client_id, amount, now_ms, is_fetch=is_fetch, observes=observes)
             return True

@@ -20,6 +20,7 @@ from proxy.session.request_context import (
     FETCH,
     MUTATION,
     NO_ACK,
+    OPENING_REQUESTS_MAX,
     PACED,
     PACED_FETCH,
     PACED_NO_ACK,
@@ -45,7 +46,6 @@ from proxy.session.throttle.throttle_state import ThrottleState
 from proxy.session.throttle.time_admission import TimeAdmission
 
 FRAMES_PER_TURN = 64
-OPENING_FRAMES_MAX = 2  # requests that open a connection, as in `request_time_verdicts`
 _OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
@@ -375,7 +375,7 @@ class RequestSide:
         self, timed: TimedRequests, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
     ) -> bool:
         """Whether a schedule of handler time lets the request at `at` pass now, or there is none; if not, it is kept."""
-        return timed.admits(head, data, at, size, now_ms, read_ms, opens=self.frames < OPENING_FRAMES_MAX, ungated=self.ungated)
+        return timed.admits(head, data, at, size, now_ms, read_ms, opens=self.frames < OPENING_REQUESTS_MAX, ungated=self.ungated)
 
     @staticmethod
     def _note_timed(timed: TimedRequests, now_ms: int, *, passes: bool) -> None:

@@ -145,7 +145,7 @@ class AnswerVerdicts:
         if is_timed and head.work is not None:
             time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
             if time_ms == ANNOUNCES:
-                judged_ms = self._judge_all(head, data[at : at + frame_bytes], amount, parsed, received_ms, now_ms)
+                judged_ms = self._judge_otherwise(head, data[at : at + frame_bytes], amount, parsed, received_ms, 0, now_ms)
                 return max(judged_ms, self.request_time.schedule_wait_ms)
         elif kind == PASS:
             if self._throttle.active:
@@ -155,14 +155,6 @@ class AnswerVerdicts:
             return self.judge(head, amount, received_ms, time_ms, now_ms)
         frame = data[at : at + frame_bytes]
         return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
-
-    def _judge_all(
-        self, head: RequestContext, frame: bytes | memoryview, amount: int, parsed: ParsedResponse | None, received_ms: int, now_ms: int
-    ) -> int:
-        """Apply a response to all quotas but that of request time; return the throttle time to announce, in ms."""
-        if head.kind < MUTATION and not self.compares:
-            return self.judge(head, amount, received_ms, 0, now_ms)
-        return self._judge_otherwise(head, frame, amount, parsed, received_ms, 0, now_ms)
 
     def _time_ms(
         self,

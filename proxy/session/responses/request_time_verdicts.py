@@ -14,7 +14,7 @@ from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.meter import Meter
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
-from proxy.session.request_context import LOGIN, PASS, RequestContext
+from proxy.session.request_context import LOGIN, OPENING_REQUESTS_MAX, PASS, RequestContext
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
 from proxy.session.requests.timed_requests import TimedContext
 from proxy.session.settle_flag import SettleFlag
@@ -28,8 +28,6 @@ ANNOUNCES: Final = -2
 MEMBER_SILENT_MS_MAX: Final = 1_000
 """Kafka's default window. Heartbeats are 3 s apart in most clients; if each were delayed longer than that, they and commits
 would queue up until the client gives up the oldest, and with it the connection."""
-OPENING_ANSWERS_MAX: Final = 2
-"""ApiVersions requests that open a connection: a second one if the broker does not know the version of the first (KIP-511)."""
 
 
 class RequestTimeVerdicts:
@@ -104,7 +102,7 @@ class RequestTimeVerdicts:
     def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
         """Whether the time of a login request is not charged."""
         if head.kind != LOGIN:
-            return self.answers <= OPENING_ANSWERS_MAX
+            return self.answers <= OPENING_REQUESTS_MAX
         return self._login.is_free(head.api, data[at : at + frame_bytes])
 
     def take(
@@ -226,7 +224,7 @@ class RequestTimeVerdicts:
         over one that opens another connection.
         """
         key = head.key
-        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_ANSWERS_MAX):
+        if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_REQUESTS_MAX):
             return MEMBER_SILENT_MS_MAX
         return INT32_MAX
 

@@ -22,9 +22,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
 
+    def opened(self, root: str) -> ObjectStore:
+        """Return a directory as `open_object_store` does."""
+        return ObjectStore(f"s3://{root}", f"s3://{root}", self, root)
+
     def at(self, root: str) -> StorePath:
         """Return a directory."""
-        return StorePath(StoreDirectory(ObjectStore(f"s3://{root}", f"s3://{root}", self, root)))
+        return StorePath(StoreDirectory(self.opened(root)))
 
     def get_file_info(self, what: Any) -> Any:
         """Return the file of a path, or all files below the directory of a selector."""

@@ -31,7 +31,7 @@ from tests.support.metering.object_store import Bucket
 @pytest.fixture
 def store() -> ObjectStore:
     """An empty directory of a store in memory, which fulfils what these tests ask of a store in a small part of a server's time."""
-    return ObjectStore("s3://store/metering", "s3://store/metering", MemoryStore(), "store/metering")
+    return MemoryStore().opened("store/metering")
 
 
 def upload(directory: Path, store: ObjectStore) -> int:
