@@ -47,13 +47,14 @@ class PacedGroup(PendingAbove):
         declared: the name of a declared group; None: it is none.
         open_fetches: fetches that wait or are in flight.
         usual_period: an object for the time in which requests pass in the usual case. It ends when a member is added or
-            forgotten, a request begins to wait, the bound changes, or anything is charged in another way. None: it has ended.
+            forgotten, a request begins to wait, the bound changes, a fetch may request less, or anything is charged in another way.
+            None: it has ended.
         usual_until_ms: of fetched bytes: when members, or open fetches, have to be counted again.
         usual_ms, usual_ns: the last millisecond in which a request or a response came in that time, and its beginning.
         usual_end_ns, usual_claim_ns: the end of the burst then, and of the claim of a member.
         usual_total: the weights of members.
         usual_left: the bytes that fetches may reserve in that time, together with `pending` half of what fits.
-        usual_fetches: while at most so many fetches are open, a fetch of a member may request its `usual_most` bytes.
+        usual_fetches: while at most so many fetches are open, a fetch may request as much as one that has passed in that time.
     """
 
     __slots__ = (
@@ -237,7 +238,7 @@ class PacedGroup(PendingAbove):
             return False
         if cost is None:
             cost = self.cost_ns(size)
-        if fetches > self.usual_fetches:
+        if fetches > self.usual_fetches or usual_most < member.usual_most:
             self.usual_period = None  # here, too
         self._peak = self.usual_fetches = fetches
         self._pending = pending + size

@@ -147,7 +147,7 @@ class Member:
         is_gone: it was forgotten, so another object has its name when it returns.
         open_fetches: fetches of it that wait or are in flight.
         fetches_most: their highest number in the period of its group in which it fetched last.
-        usual_most: in the usual case, the most bytes that each may request, while at most so many are open.
+        usual_most: the most bytes that each could request when one passed in the usual case last.
         level: the client-ids that share what it gets; None: all its waiting requests are of one connection.
     """
 

@@ -141,7 +141,6 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
                 left >= 0.0
                 and group.open_fetches <= group.usual_fetches
                 and member.open_fetches <= member.fetches_most
-                and usual.size <= member.usual_most
                 and own_ns <= group.usual_end_ns
             ):
                 group.usual_left = left

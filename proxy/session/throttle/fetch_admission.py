@@ -288,13 +288,13 @@ class FetchAdmission:
         ):
             if size_bytes != reservation.size_bytes:
                 reservation.learn(size_bytes)
-            schedule, total = group.schedule, group.usual_total
+            schedule, total, member = group.schedule, group.usual_total, reservation.member
             virtual_ns = schedule.virtual_ns
             schedule.virtual_ns = (virtual_ns if virtual_ns > group.usual_ns else group.usual_ns) + reservation.cost_ns
-            reservation.member.virtual_ns -= reservation.back_ns if total <= 1.0 else int(reservation.back_ns * total)
+            member.virtual_ns -= reservation.back_ns if total <= 1.0 else int(reservation.back_ns * total)
             group._pending -= reservation.reserved
             group.open_fetches -= 1
-            reservation.member.open_fetches -= 1
+            member.open_fetches -= 1
             group._unchecked_ns = 0  # what is in flight fits into the burst, so it was checked
             if group._start_ms <= now_ms < group._end_ms:
                 group._value += reservation.amount

@@ -100,6 +100,27 @@ def test_members_with_as_many_fetches_have_equal_shares(shared: ProxyFixture) ->
     assert {one.most for one in consumers} == {MB // 17}
 
 
+def test_more_fetches_of_a_member_lower_its_later_ones(shared: ProxyFixture) -> None:
+    """After further fetches of a member, which are less than others had open before, an equal Fetch of it gets the smaller share."""
+    others, own, first = [Consumer(shared, FEW) for _ in range(10)], [Consumer(shared, MANY) for _ in range(4)], Consumer(shared, MANY)
+    for one in others:
+        one.fetch(1_000)
+    for one in others:
+        one.answer(1_000)
+    requested = 200_000
+    for one in [*own, first]:
+        one.fetch(100 if one is not first else requested)
+        one.answer(100)
+    first.fetch(requested)
+    first.answer(100)
+    assert first.most == requested, "its share is MB * 14 / 66"
+    for one in own:
+        one.fetch(100)
+    own[0].answer(100)
+    first.fetch(requested)
+    assert first.most == 121_428, "its part of the half of members is MB / 2 / 7 now"
+
+
 def test_a_member_that_has_gone_leaves_its_share(shared: ProxyFixture) -> None:
     """When a member has not fetched for two periods, the other one has the burst to itself."""
     first, second = Consumer(shared, MANY), Consumer(shared, FEW)
