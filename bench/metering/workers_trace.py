@@ -89,6 +89,7 @@ class Worker:
     ) -> None:
         self._clock = clock
         self.usage = SharedUsage(segment, number, fleet_key=fleet_key)
+        self.usage.on_row_refused = _row_refused
         scope = self.usage.of_scope("1")
         self._make = [scope.maker(quota_type) for quota_type in TYPES]
         self._bounds = bounds
@@ -174,12 +175,14 @@ def make(directory: Path, shape: Shape, workers: int) -> Made:
     told = _tell_all(its, clock)
     for worker in its:
         worker.stop()
-        if worker.usage.refused_full:
-            raise RuntimeError("a group found no row, so it counted alone")
     decisions = len(columns[0]) + 2 * sum(len(worker.refs) for worker in its)
     dropped = sum(worker.writer.counts.dropped_decisions for worker in its)
     own = sum(int(worker.used.sum()) for worker in its)
     return Made(decisions, own, told, sum(worker.throttled for worker in its), dropped)
+
+
+def _row_refused() -> None:
+    raise RuntimeError("a group found no row, so it counted alone")
 
 
 def arrivals_of(shape: Shape, processes: int) -> tuple[tuple[Any, ...], list[float]]:

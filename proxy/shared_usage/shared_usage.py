@@ -37,7 +37,7 @@ class SharedUsage:
     Attributes:
         on_unpublished: called with a number of milliseconds after which `publish_noted` is due with the same number.
         numbers: numbers of the workers of the same supervisor.
-        refused_full: number of requests for a row that found none free; the group then counts alone.
+        on_row_refused: called when a group requested a row and none was free; it counts alone and asks again after `FULL_RETRY_MS`.
         fleet_key: as given.
 
     Args:
@@ -48,7 +48,7 @@ class SharedUsage:
         fleet_key: key of the digests of groups, the same for all members of the fleet; empty: there is no fleet.
     """
 
-    __slots__ = ("_noted", "fleet_key", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+    __slots__ = ("_noted", "fleet_key", "numbers", "on_remote", "on_row_refused", "on_unpublished", "segment", "worker")
 
     def __init__(
         self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = (), fleet_key: bytes = b""
@@ -58,7 +58,7 @@ class SharedUsage:
         self.worker = worker
         self.on_remote = on_remote
         self.on_unpublished: Callable[[int], None] = _ignore
-        self.refused_full = 0
+        self.on_row_refused: Callable[[], None] = _do_nothing
         self._noted: dict[int, dict[Publisher, None]] = {}  # a group that waits for both times is in both, and in each once
         self.fleet_key = fleet_key
         segment.enter(worker, now_ms())
@@ -97,7 +97,7 @@ class SharedUsage:
         if row >= 0:
             return SegmentRow(self.segment, row, self.worker, scope_key)
         if row == FULL:
-            self.refused_full += 1
+            self.on_row_refused()
             return FULL_RETRY_MS
         return 0
 
@@ -204,3 +204,7 @@ def group_digest(scope_key: str, quota_type: str, key: GroupKey, fleet_key: byte
 
 def _ignore(_within_ms: int) -> None:
     """Do nothing: the default of `on_unpublished`."""
+
+
+def _do_nothing() -> None:
+    """Do nothing: the default of `on_row_refused`."""

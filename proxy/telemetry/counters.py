@@ -168,6 +168,7 @@ class Counters:
         "requests",
         "responses",
         "shadow",
+        "shared_rows_refused",
         "throttles",
         "unmapped",
         "upstream_connect_failures",
@@ -183,6 +184,8 @@ class Counters:
         """How often a listener stopped accepting because of a rate, or without a free slot."""
         self.administration = AdministrationCounts()
         self.shadow = ShadowCounts()
+        self.shared_rows_refused = 0
+        """Requests of groups for a row in the memory of all workers when none was free; such a group counts alone in its worker."""
         self.certificate_expiries_s: dict[str, float] = {}
         """Wall-clock time at which each certificate in use expires, by its place."""
         self.certificates_rejected = 0

@@ -84,7 +84,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._source = source
         self._usage = usage
-        usage.on_unpublished = self._publish_within
+        usage.on_unpublished, usage.on_row_refused = self._publish_within, self._row_refused
         self.config = config
         self._questions = questions
         self._link: Link | None = None
@@ -210,6 +210,9 @@ class Worker:
         """Schedule the publication of usage of groups, unless the next heartbeat comes early enough."""
         if within_ms < HEARTBEAT_MS:
             asyncio.get_running_loop().call_later(within_ms / 1_000, self._publish, within_ms)
+
+    def _row_refused(self) -> None:
+        self.counters.shared_rows_refused += 1
 
     def _publish(self, within_ms: int) -> None:
         self._usage.publish_noted(within_ms, now_ms())

@@ -47,6 +47,8 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_nam
     yield from _metering_families(snapshot.counters.metering)
     yield from _loop_families(lag, snapshot)
     yield from _worker_families(snapshot.workers)
+    text = "Requests of groups for shared memory that found none free. Such a group has its quota once in each worker."
+    yield counter("kafka_sluice_shared_rows_refused_total", text, snapshot.counters.shared_rows_refused)
     yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
     yield counter("kafka_sluice_gc_long_pauses_total", "Runs of the garbage collector of 20 ms or longer.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)

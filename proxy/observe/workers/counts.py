@@ -71,6 +71,7 @@ MERGE_MODES: Final[dict[str, MergeMode]] = {
     "shadow.difference_ms": "sum",
     "shadow.sluice_ms": "sum",
     "shadow.verdicts": "sum",
+    "shared_rows_refused": "sum",
     "throttles": "own",
     "unmapped": "sum",
     "upstream_connect_failures": "sum",

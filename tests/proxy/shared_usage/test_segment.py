@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
+from unittest.mock import Mock
 
 import pytest
 
@@ -152,10 +153,11 @@ def test_without_a_row_a_group_counts_alone_and_asks_again() -> None:
     """A group without a row asks for one each second and publishes, once it has one, what is still in its window."""
     segment = new_segment(2, rows_max=1)
     segment.claim(digest(0), 1, 0)
-    alone = SharedWorker(segment, 0, BOUND, 0)
+    alone, refused = SharedWorker(segment, 0, BOUND, 0), Mock()
+    alone.usage.on_row_refused = refused
     for now_ms in range(0, 50_000, 100):
         assert alone.record(90, now_ms) == 0
-    assert alone.usage.refused_full == 50
+    assert refused.call_count == 50
     segment.release(0, 1)
     alone.record(90, 50_000)
     other = SharedWorker(segment, 1, BOUND, 50_010)

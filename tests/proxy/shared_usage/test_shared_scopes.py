@@ -1,5 +1,7 @@
 """Groups of one broker, or of the cluster, share a row across workers, also when the broker's node id becomes known."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
@@ -125,15 +127,16 @@ def test_a_change_of_the_scope_gives_the_rows_up() -> None:
 def test_a_forgotten_group_gives_its_row_up() -> None:
     """A group without a record for an hour releases its row to another group."""
     segment = new_segment(2, rows_max=1)
-    worker = Worker(segment, 0)
+    worker, refused = Worker(segment, 0), Mock()
+    worker.usage.on_row_refused = refused
     worker.group().record(1, 0)
     worker.usage.publish_all(10)
     worker.group(client_id="other").record(1, 20)
-    assert worker.usage.refused_full == 1
+    assert refused.call_count == 1
     worker.scopes.expire(INACTIVE_MS + 10)
     worker.group(client_id="other").record(1, INACTIVE_MS + 20)
     worker.usage.publish_all(INACTIVE_MS + 30)
-    assert worker.usage.refused_full == 1
+    assert refused.call_count == 1
 
 
 def test_declared_groups_and_their_parents_are_shared() -> None:

@@ -3,10 +3,13 @@
 import asyncio
 import os
 import signal
+import struct
+import time
 from pathlib import Path
 
 import pytest
 
+from proxy.shared_usage.segment import Segment
 from tests.support.patience import stop_process
 from tests.support.processes.sluice_process import SluiceProcess
 from tests.support.processes.sluice_workers import connected, page_of, running, workers_of
@@ -39,6 +42,29 @@ async def test_two_workers_are_shown_as_one_proxy(tmp_path: Path) -> None:
         assert (shared["connections"], shared["clients"]) == (2, 1)
         for client in clients:
             client.close()
+
+
+async def test_a_group_that_the_workers_cannot_share_is_counted(tmp_path: Path) -> None:
+    """When all rows of the shared memory are in use, the metrics count the requests of a group for one."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        (client,) = await connected(sluice, 1)
+        assert await metric(sluice, "kafka_sluice_shared_rows_refused_total") == 0
+        fill(sluice)
+        assert correlation_id_of(await client.ask(produce_of_size(SENT_BYTES, 7))) == 7
+        assert await metric(sluice, "kafka_sluice_shared_rows_refused_total") >= 1
+        client.close()
+
+
+def fill(sluice: SluiceProcess) -> None:
+    """Claim all rows of the memory that the workers of a Sluice share, for groups of a worker that does not run."""
+    file, *_ = (file for file in Path(f"/proc/{sluice.pid}/fd").iterdir() if "sluice-usage" in os.readlink(file))
+    descriptor = os.open(file, os.O_RDWR)
+    try:
+        segment, now_ms = Segment(descriptor), time.monotonic_ns() // 1_000_000
+        for row in range(segment.rows_max):
+            assert segment.claim(struct.pack("2q", row, 1), segment.workers - 1, now_ms) >= 0
+    finally:
+        os.close(descriptor)
 
 
 async def test_totals_stay_when_a_worker_is_killed(tmp_path: Path) -> None:
