@@ -28,7 +28,7 @@ from proxy.shared_usage.assumption import (
     known_within_ms,
 )
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
-from proxy.shared_usage.sharing import UsageRows
+from proxy.shared_usage.usage_row import UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup, Verdict
 from quota.sensor import NEVER_MS

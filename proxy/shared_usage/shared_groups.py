@@ -25,7 +25,8 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue
 from proxy.shared_usage.shared_fetch_queue import SharedFetchQueue
 from proxy.shared_usage.shared_throttles import SharedThrottles
-from proxy.shared_usage.sharing import Sharing, UsageRow, UsageRows
+from proxy.shared_usage.sharing import Sharing
+from proxy.shared_usage.usage_row import UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup, Verdict
 from quota.sensor import NEVER_MS

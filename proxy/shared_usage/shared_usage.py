@@ -16,7 +16,7 @@ from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import shared_group
 from proxy.shared_usage.shared_throttles import Publisher
-from proxy.shared_usage.sharing import OnRemote, UsageRow
+from proxy.shared_usage.usage_row import OnRemote, UsageRow
 from quota.entity import ClientQuotaType
 from quota.groups.group import GroupKey
 from quota.request_time import PERCENT_PER_NANOSECOND

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from proxy.shared_usage.paced.rows import MemberRow
 from proxy.shared_usage.segment import SCHEDULE
-from proxy.shared_usage.sharing import UsageRow, UsageRows
+from proxy.shared_usage.usage_row import UsageRow, UsageRows
 from quota.groups.group import GroupKey
 from quota.paced_schedule import MS_NS
 

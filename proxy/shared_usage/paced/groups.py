@@ -33,7 +33,8 @@ from proxy.shared_usage.paced.members import SharedMember
 from proxy.shared_usage.paced.words import FETCHES_MAX
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedPending, SharedRounds
-from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
+from proxy.shared_usage.sharing import Remote, Sharing
+from proxy.shared_usage.usage_row import UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, cost_ns
 from quota.sensor import NEVER_MS

@@ -28,7 +28,7 @@ from proxy.shared_usage.paced.fleet_row import FleetRow
 from proxy.shared_usage.paced.rows import MemberRow
 from proxy.shared_usage.paced.words import KEPT_MS, SEVERAL, TIME_MS, WAITS, WORD, is_valid, members_word, order_word, weights_of
 from proxy.shared_usage.segment import SCHEDULE
-from proxy.shared_usage.sharing import UsageRow, UsageRows
+from proxy.shared_usage.usage_row import UsageRow, UsageRows
 from quota.groups.group import GroupKey
 from quota.paced_schedule import MS_NS
 

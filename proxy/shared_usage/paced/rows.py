@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.shared_usage.sharing import UsageRow, UsageRows
+from proxy.shared_usage.usage_row import UsageRow, UsageRows
 from quota.groups.group import GroupKey
 
 
