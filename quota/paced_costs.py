@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import functools
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +19,34 @@ _QUOTIENT_END: Final = 2.0**50
 _ERROR: Final = 2.0**-51
 """Highest relative error of a quotient: a conversion, a division and a product have at most 2^-53 each."""
 _REACH_NS: Final = 2**62
+_LONG_ROW: Final = 8
+"""From so many requests of a row on, on average, two reductions of rows take less time than a running maximum."""
 
 
-def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS, bound_of: Ints | None = None) -> Ints:
+class Leads(NamedTuple):
+    """How far schedules are ahead of the clock before each request; below 0: a schedule is idle.
+
+    Attributes:
+        before_rows_ns: before the first request of each row.
+        highest_ns: the highest before any request, or more.
+        of_requests: returns that before each request, in ns.
+    """
+
+    before_rows_ns: Ints
+    highest_ns: int
+    of_requests: Callable[[], Ints]
+
+    @classmethod
+    def of(cls, leads_ns: Ints, rows: Ints) -> Leads:
+        """Return known leads before each request.
+
+        Args:
+            rows: position of the first request of each row.
+        """
+        return cls(leads_ns.take(rows), int(leads_ns.max()), lambda: leads_ns)
+
+
+def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS, numbers: Ints | None = None) -> Ints:
     """Return the cost of each amount under its bound, in nanoseconds.
 
     Nearly all are found by floating-point numbers: their error cannot change the result unless the quotient is near a whole number.
@@ -28,23 +55,25 @@ def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS
         amounts: bytes, or nanoseconds of handler time, of each request; not negative.
         bounds: bytes per second, or percent of one thread.
         unit_ns: as in `cost_ns`.
-        bound_of: index of each amount's bound in `bounds`; None: there is one for each.
+        numbers: for how many amounts in a row each bound holds; None: there is one for each.
     """
     if not len(amounts):
         return np.zeros(0, np.int64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         per_unit = float(unit_ns) / bounds
-        quotients = amounts * (per_unit if bound_of is None else per_unit.take(bound_of))
+        quotients = per_unit if numbers is None else np.repeat(per_unit, numbers)
+        np.multiply(quotients, amounts, out=quotients)
     highest = float(quotients.max())
     if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
-        return _near_whole(amounts, bounds if bound_of is None else bounds.take(bound_of), unit_ns)
+        return _near_whole(amounts, bounds if numbers is None else np.repeat(bounds, numbers), unit_ns)
     whole = np.ceil(quotients)
     np.subtract(whole, quotients, out=quotients)
     costs = whole.astype(np.int64)
     error = highest * _ERROR
     if float(quotients.min()) <= error or float(quotients.max()) >= 1.0 - error:
         near = np.flatnonzero((quotients <= error) | (quotients >= 1.0 - error))
-        costs[near] = _near_whole(amounts[near], bounds.take(near if bound_of is None else bound_of[near]), unit_ns)
+        of_near = near if numbers is None else np.searchsorted(np.cumsum(numbers), near, side="right")
+        costs[near] = _near_whole(amounts[near], bounds.take(of_near), unit_ns)
     return costs
 
 
@@ -88,8 +117,8 @@ def leads_before_ns(times_ns: Ints, costs: Ints, first_lead_ns: int) -> Ints:
     return leads
 
 
-def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int) -> Ints:
-    """Return `leads_before_ns` of several schedules, one behind the other; below 0: the schedule is idle.
+def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int, rows: Ints) -> Leads:
+    """Return the leads of several schedules, one behind the other, as `leads_before_ns` gives them.
 
     All are computed at once: the times of each schedule are moved behind those of the one before, so that no maximum reaches beyond its
     schedule. If this takes more than 62 bits, they are computed one by one.
@@ -100,22 +129,48 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
         begins: position of the first request of each schedule, ascending from 0 on.
         first_leads_ns: the lead before that; not below 0.
         span_ns: the latest of all times less the earliest.
+        rows: position of the first request of each row, ascending; each schedule begins a row.
+    """
+    if not _move_apart(times_ns, costs, begins, first_leads_ns, span_ns):
+        return Leads.of(_leads_one_by_one(times_ns, costs, begins, first_leads_ns), rows)
+    of_requests = functools.partial(_leads_behind, times_ns, costs, begins, first_leads_ns)
+    if len(times_ns) < _LONG_ROW * len(rows):
+        return Leads.of(of_requests(), rows)
+    latest, earliest = np.maximum.reduceat(times_ns, rows), np.minimum.reduceat(times_ns, rows)
+    behind = np.maximum.accumulate(latest)
+    highest_ns = max(int((behind - earliest).max()), int(first_leads_ns.max()))
+    before = np.empty_like(behind)
+    before[1:] = behind[:-1] - times_ns.take(rows[1:])
+    before[np.searchsorted(rows, begins)] = first_leads_ns
+    return Leads(before, highest_ns, of_requests)
+
+
+def _move_apart(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int) -> bool:
+    """Move each time back by the costs of its schedule before it, and each schedule behind those before it.
+
+    The lead before a request is then the latest moved time before it, less its own.
+
+    Returns:
+        False when this takes more than 62 bits; nothing is moved then.
     """
     stride = span_ns + int(first_leads_ns.max()) + 1
     if int(costs.max()) * len(costs) >= _REACH_NS and float(costs.sum(dtype=np.float64)) >= _REACH_NS:
-        return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
+        return False
     totals = np.add.reduceat(costs, begins)
     stride += int(totals.max())
     if stride * len(begins) >= _REACH_NS:
-        return _leads_one_by_one(times_ns, costs, begins, first_leads_ns)
-    charged, latest = costs, times_ns
-    charged[begins[1:] - 1] -= totals[:-1] + stride
-    np.cumsum(charged, out=charged)  # the cost of the requests of the schedule up to each, less the strides
-    latest[1:] -= charged[:-1]
-    latest[begins] += first_leads_ns
-    leads = charged  # the memory is used again
-    np.maximum.accumulate(latest[:-1], out=leads[1:])
-    leads[1:] -= latest[1:]
+        return False
+    costs[begins[1:] - 1] -= totals[:-1] + stride
+    np.cumsum(costs, out=costs)  # the cost of the requests of the schedule up to each, less the strides
+    times_ns[1:] -= costs[:-1]
+    times_ns[begins] += first_leads_ns
+    return True
+
+
+def _leads_behind(moved_ns: Ints, leads: Ints, begins: Ints, first_leads_ns: Ints) -> Ints:
+    """Return the lead before each request, in the memory of `leads`, by the times that `_move_apart` moved."""
+    np.maximum.accumulate(moved_ns[:-1], out=leads[1:])
+    leads[1:] -= moved_ns[1:]
     leads[begins] = first_leads_ns
     return leads
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,23 +38,30 @@ COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
 """Columns that `unpack` reads."""
 
 
-class Waits(NamedTuple):
+@dataclass(frozen=True)
+class Waits:
     """The entries in the lists of waits of some rows, in no order.
 
     Attributes:
-        at: the event of each, among all events.
-        throttle_ms: recorded throttle time.
-        applied_ms: throttle time that the client got, in the response or as a delay.
+        throttle_ms: recorded throttle times.
+        applied_ms: throttle time that the client got each time, in the response or as a delay; one object with `throttle_ms` if all equal.
+        places: returns the event of each entry.
     """
 
-    at: Ints
     throttle_ms: Ints
     applied_ms: Ints
+    places: Callable[[], Ints]
+
+    @functools.cached_property
+    def at(self) -> Ints:
+        """The event of each entry, among all events. Where schedules decide, a clean verdict does not need it."""
+        return self.places()
 
     @classmethod
     def none(cls) -> "Waits":
         """Return no waits."""
-        return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
+        none = np.zeros(0, np.int64)
+        return cls(none, none, lambda: none)
 
 
 @dataclass(frozen=True)

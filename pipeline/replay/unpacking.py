@@ -3,8 +3,9 @@
 The wanted rows are sliced out of each run of a table. Nothing is copied as a whole, and only small parts are sorted.
 """
 
+import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -87,15 +88,14 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
     values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
     begins = np.full(len(group_ref), NO_POSITION)
     begins[order] = event_at
-    waits, (waits_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
-    of_waits_ms = waits_ms.astype(np.int64, copy=False)
-    unchecked, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
+    waits_at, (waits_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
+    unchecked_at, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
     checked = np.ones(len(values), np.bool_)
-    checked[unchecked] = False
+    checked[unchecked_at()] = False
     remote = None
     if len(runs[0].offsets) > REMOTE:
         remote = np.zeros(len(values), np.bool_)
-        remote[_marked(runs, REMOTE, begins, lengths)[0]] = True
+        remote[_marked(runs, REMOTE, begins, lengths)[0]()] = True
     return Rows(
         **{name: column[name] for name in INTEGERS if name != "sum"},
         total=column["sum"],
@@ -108,7 +108,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         ts_ms=column["sample_start_ms"].take(row_of, mode="clip") + dt_ms,
         value=values.astype(np.int64, copy=False),
         checked=checked,
-        waits=Waits(waits, of_waits_ms, of_waits_ms if applied_ms is waits_ms else applied_ms.astype(np.int64, copy=False)),
+        waits=Waits(waits_ms, applied_ms, waits_at),
         declared=_InOrder(runs, order),
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
@@ -156,8 +156,8 @@ def _entries(runs: Sequence[Run], alike: int) -> list[NDArray[Any]]:
     return found
 
 
-def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tuple[Ints, list[NDArray[Any]], Flags]:
-    """Return positions of marked events among all events, the other columns of the marks, and which rows have wrong positions.
+def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tuple[Callable[[], Ints], list[NDArray[Any]], Flags]:
+    """Return what finds marked events among all events, the other columns of the marks, and which rows have wrong positions.
 
     Args:
         runs: the runs of the rows.
@@ -167,36 +167,37 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     """
     positions, *others = _entries(runs, alike)
     misplaced = np.zeros(len(counts), np.bool_)
-    if not len(positions):
-        return np.zeros(0, np.int64), others, misplaced
     lengths = _lengths(runs, alike)
     listed = np.flatnonzero(lengths)  # most lists are empty
     numbers = lengths.take(listed)
-    places = np.repeat(begins.take(listed), numbers)
-    places += positions
-    back = np.flatnonzero(places[1:] <= places[:-1])  # few apart from the boundaries of runs
-    ends = np.cumsum(numbers)
-    if int(begins.min()) != NO_POSITION and _are_in_rows(positions, back, ends, numbers, counts.take(listed)):
-        return places, others, misplaced
+    if not len(positions) or (int(begins.min()) != NO_POSITION and _are_in_rows(positions, numbers, counts.take(listed))):
+        return functools.partial(_places, positions, begins.take(listed), numbers), others, misplaced
     row = np.repeat(listed, numbers)
     beyond = (positions < 0) | (positions >= counts.take(row))
     misplaced[row[beyond]] = True
+    back = np.flatnonzero(positions[1:] <= positions[:-1])
     misplaced[row[back[row[back] == row[back + 1]]]] = True
     kept = ~(beyond | (begins.take(row) == NO_POSITION))
-    return places[kept], [entries[kept] for entries in others], misplaced
+    return lambda: _places(positions, begins.take(listed), numbers)[kept], [entries[kept] for entries in others], misplaced
 
 
-def _are_in_rows(positions: Ints, back: Ints, ends: Ints, numbers: Ints, counts: Ints) -> bool:
+def _are_in_rows(positions: Ints, numbers: Ints, counts: Ints) -> bool:
     """Return True when the positions of each list ascend, from 0 on to less than the number of events of the row.
 
     Args:
-        back: where the next position is not behind this one.
-        ends: ends of the lists among the positions.
         numbers, counts: number of positions of each list, and of events of its row.
     """
-    if not np.isin(back + 1, ends, assume_unique=True).all():
-        return False
-    return bool((positions.take(ends - numbers) >= 0).all() and (positions.take(ends - 1) < counts).all())
+    ends = np.cumsum(numbers)
+    back = positions[1:] <= positions[:-1]
+    back[ends[:-1] - 1] = False  # from one list to the next
+    return not back.any() and bool((positions.take(ends - numbers) >= 0).all() and (positions.take(ends - 1) < counts).all())
+
+
+def _places(positions: Ints, begins: Ints, numbers: Ints) -> Ints:
+    """Return positions in lists of these lengths as positions among all events, by the first event of each list's row."""
+    places = np.repeat(begins, numbers)
+    places += positions
+    return places
 
 
 def _flags(groups: Ints, runs: Sequence[Run]) -> Flags:

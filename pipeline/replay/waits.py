@@ -25,13 +25,23 @@ def fit(run: Run) -> bool:
         return False
     listed = np.flatnonzero(lengths)
     begins = at.take(listed)  # empty lists are between them
+    sums_ms = _sums(waits_ms, begins)
     reduced = {
         "throttled_n": lengths.take(listed) - _zeros(waits_ms, begins),
-        "throttle_ms_sum": (sums_ms := np.add.reduceat(waits_ms.astype(np.int64), begins)),
+        "throttle_ms_sum": sums_ms,
         "throttle_ms_max": np.maximum.reduceat(waits_ms, begins),
-        "applied_ms_sum": sums_ms if applied_ms is waits_ms else np.add.reduceat(applied_ms.astype(np.int64), begins),
     }
-    return all(_are(numbers[name], its, listed) for name, its in reduced.items())
+    if not all(_are(numbers[name], its, listed) for name, its in reduced.items()):
+        return False
+    if applied_ms is waits_ms:
+        return np.array_equal(numbers["applied_ms_sum"], numbers["throttle_ms_sum"])
+    return _are(numbers["applied_ms_sum"], _sums(applied_ms, begins), listed)
+
+
+def _sums(waits_ms: Ints, begins: Ints) -> Ints:
+    """Return the sum of each list."""
+    sums_ms: Ints = np.add.reduceat(waits_ms.astype(np.int64), begins)
+    return sums_ms
 
 
 def _zeros(waits_ms: Ints, begins: Ints) -> Ints | int:

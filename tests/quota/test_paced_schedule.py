@@ -58,7 +58,7 @@ def test_many_costs_are_those_of_one_by_one(unit_ns: int, pairs: list[tuple[int,
     amounts, bounds = np.array([amount for amount, _ in pairs], np.int64), np.array([bound for _, bound in pairs], np.float64)
     expected = [cost_ns(*pair, unit_ns) for pair in pairs]
     assert costs_ns(amounts, bounds, unit_ns).tolist() == expected
-    assert costs_ns(amounts, bounds[::-1], unit_ns, bound_of=np.arange(len(pairs))[::-1]).tolist() == expected
+    assert costs_ns(np.repeat(amounts, 3), bounds, unit_ns, np.full(len(pairs), 3)).tolist() == np.repeat(expected, 3).tolist()
 
 
 @settings(max_examples=200)
@@ -116,8 +116,12 @@ def test_costs_near_whole_numbers_are_exact(pairs: list[tuple[int, int]]) -> Non
 
 
 @settings(max_examples=50)
-@given(st.lists(st.tuples(REQUESTS, st.integers(0, 3 * SECOND_NS)), min_size=1, max_size=4), st.sampled_from([1e5, 1e-6]))
-def test_leads_of_several_schedules_are_those_of_each(schedules: list[tuple[list[tuple[int, int]], int]], bound: float) -> None:
+@given(
+    st.lists(st.tuples(REQUESTS, st.integers(0, 3 * SECOND_NS)), min_size=1, max_size=4), st.sampled_from([1e5, 1e-6]), st.integers(1, 50)
+)
+def test_leads_of_several_schedules_are_those_of_each(
+    schedules: list[tuple[list[tuple[int, int]], int]], bound: float, row_length: int
+) -> None:
     """Leads of several schedules that are computed together equal those of each, also where their numbers take more than 62 bits.
 
     Those of an idle schedule are at most 0.
@@ -130,8 +134,11 @@ def test_leads_of_several_schedules_are_those_of_each(schedules: list[tuple[list
     begins = np.cumsum([0, *lengths[:-1]])
     all_times = np.concatenate(times)
     span_ns = int(all_times.max() - all_times.min())
-    leads = leads_of_schedules_ns(all_times, np.concatenate(costs), begins, np.array(firsts), span_ns)
-    assert np.maximum(leads, 0).tolist() == expected
+    rows = np.union1d(begins, np.arange(0, len(all_times), row_length))  # long rows are reduced without a running maximum
+    leads = leads_of_schedules_ns(all_times, np.concatenate(costs), begins, np.array(firsts), span_ns, rows)
+    assert np.maximum(leads.before_rows_ns, 0).tolist() == np.array(expected)[rows].tolist()
+    assert leads.highest_ns >= max(expected)
+    assert np.maximum(leads.of_requests(), 0).tolist() == expected
 
 
 def test_a_busy_schedule_passes_the_bound() -> None:

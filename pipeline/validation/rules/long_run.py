@@ -181,8 +181,9 @@ def throttle_windows(
     throttled = rows.group_ref[np.flatnonzero(active)]
     if not len(throttled):
         return {}
-    excused = rows.group_ref[rows.row_of[rows.waits.at[rows.waits.applied_ms == EXCUSED_MS]]]
-    found = conditions.of(_without(throttled, excused), counted=not rows.paced.all())
+    excused = np.flatnonzero(rows.waits.applied_ms == EXCUSED_MS)
+    of_excused = rows.group_ref[rows.row_of[rows.waits.at[excused]]] if len(excused) else excused
+    found = conditions.of(_without(throttled, of_excused), counted=not rows.paced.all())
     return _windows_of(rows, sensor, judged, found, burst_ms) if len(found.refs) else {}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from metering_format.event_kinds import EXCUSED_MS
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
-from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
+from quota.paced_costs import Leads, costs_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, rescaled_ns
 
 
@@ -30,10 +30,11 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
         findings: where divergences are added.
     """
     assert rows.lead_ns is not None
-    leads = _leads_ns(rows, rows.lead_ns, _costs_ns(rows, unit_ns))
-    _check_leads(rows, rows.lead_ns, np.maximum(leads.take(rows.event_at), 0), judged, begins_run, findings)
-    if int(leads.max()) <= burst_ms * MS_NS:
+    found = _leads_ns(rows, rows.lead_ns, _costs_ns(rows, unit_ns))
+    _check_leads(rows, rows.lead_ns, np.maximum(found.before_rows_ns, 0), judged, begins_run, findings)
+    if found.highest_ns <= burst_ms * MS_NS:
         return
+    leads = found.of_requests()
     early = np.flatnonzero(leads > burst_ms * MS_NS)
     early = early[rows.checked.take(early) & (rows.applied_ms.take(early) != EXCUSED_MS) & judged.take(rows.row_of.take(early))]
     unit = "ns of handler time" if unit_ns == HANDLER_TIME_NS else "bytes"
@@ -50,15 +51,18 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
 def _costs_ns(rows: Rows, unit_ns: int) -> Ints:
     """Return the cost of each event; 0 for one that the schedule does not count."""
     amounts = rows.value if int(rows.value.min()) >= 0 else np.maximum(rows.value, 0)
-    costs = costs_ns(amounts, rows.bound, unit_ns, rows.row_of)
+    begins = rows.is_new_group.copy()
+    begins[1:] |= rows.bound[1:] != rows.bound[:-1]
+    firsts = np.flatnonzero(begins)
+    costs = costs_ns(amounts, rows.bound.take(firsts), unit_ns, np.diff(rows.event_at.take(firsts), append=rows.events))
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
     if not (counts.all() and rows.paced.all()):
         costs[~(counts & rows.paced.take(rows.row_of))] = 0
     return costs
 
 
-def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Ints:
-    """Return the lead before each event of a schedule, at most 0 if it is idle; 0 before those of a window.
+def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Leads:
+    """Return the leads of schedules, and leads of 0 before the events of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
     the last decision of the window as its lead. Where the bound changes, the lead is that of the same bytes under the new bound, if
@@ -67,17 +71,19 @@ def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Ints:
     rebound = ~rows.is_new_group
     rebound[1:] &= rows.paced[1:] & (rows.bound[1:] != rows.bound[:-1])
     if rebound.any():
-        return _leads_over_bounds_ns(rows, recorded_ns, costs, rebound)
+        return Leads.of(_leads_over_bounds_ns(rows, recorded_ns, costs, rebound), rows.event_at)
     changes = rows.is_new_group.copy()
     changes[1:] |= rows.paced[1:] != rows.paced[:-1]
     firsts = np.flatnonzero(changes)
     begins = rows.event_at[firsts]
     first_leads_ns = np.where(rows.paced[firsts], recorded_ns[firsts], 0)
     behind = np.flatnonzero(rows.paced[firsts] & ~rows.is_new_group[firsts])
-    last = begins[behind] - 1
-    first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
+    if len(behind):
+        last = begins[behind] - 1
+        first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
     first_ms, last_ms = rows.ends_ms
-    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0), (last_ms - first_ms) * MS_NS)
+    span_ns = (last_ms - first_ms) * MS_NS
+    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0), span_ns, rows.event_at)
 
 
 def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Flags) -> Ints:
@@ -110,8 +116,13 @@ def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: F
 
 def _check_leads(rows: Rows, recorded: Ints, recomputed: Ints, judged: Flags, begins_run: bool, findings: Findings) -> None:
     """Compare the lead of each row with that after the rows before it, and with 0 where a run begins."""
+    differs = recomputed != recorded
+    if begins_run:
+        differs |= rows.is_new_group & (recorded != 0)
+    if not differs.any():
+        return
     expected = np.where(rows.is_new_group & begins_run, 0, recomputed)
-    wrong = np.flatnonzero((expected != recorded) & judged)
+    wrong = np.flatnonzero(differs & judged)
     _, firsts, counts = np.unique(rows.group_ref[wrong], return_index=True, return_counts=True)
     for index, number in zip(firsts.tolist(), counts.tolist(), strict=True):
         row = int(wrong[index])
