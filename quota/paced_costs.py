@@ -68,10 +68,12 @@ def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS
         return _near_whole(amounts, bounds if numbers is None else np.repeat(bounds, numbers), unit_ns)
     whole = np.ceil(quotients)
     np.subtract(whole, quotients, out=quotients)
-    costs = whole.astype(np.int64)
-    error = highest * _ERROR
+    error, near = highest * _ERROR, None
     if float(quotients.min()) <= error or float(quotients.max()) >= 1.0 - error:
         near = np.flatnonzero((quotients <= error) | (quotients >= 1.0 - error))
+    costs = quotients.view(np.int64)  # the memory is used again
+    np.copyto(costs, whole, casting="unsafe")
+    if near is not None:
         of_near = near if numbers is None else np.searchsorted(np.cumsum(numbers), near, side="right")
         costs[near] = _near_whole(amounts[near], bounds.take(of_near), unit_ns)
     return costs

@@ -21,21 +21,25 @@ def fit(run: Run) -> bool:
         return False
     if not len(waits_ms):
         return not any(numbers[name].any() for name in OF_WAITS)
-    if waits_ms.min() < 0 or (applied_ms is not waits_ms and applied_ms.min() < 0):
+    lowest_ms = int(waits_ms.min())
+    if lowest_ms < 0 or (applied_ms is not waits_ms and applied_ms.min() < 0):
         return False
     listed = np.flatnonzero(lengths)
     begins = at.take(listed)  # empty lists are between them
-    sums_ms = _sums(waits_ms, begins)
-    reduced = {
-        "throttled_n": lengths.take(listed) - _zeros(waits_ms, begins),
-        "throttle_ms_sum": sums_ms,
-        "throttle_ms_max": np.maximum.reduceat(waits_ms, begins),
-    }
-    if not all(_are(numbers[name], its, listed) for name, its in reduced.items()):
-        return False
-    if applied_ms is waits_ms:
-        return np.array_equal(numbers["applied_ms_sum"], numbers["throttle_ms_sum"])
-    return _are(numbers["applied_ms_sum"], _sums(applied_ms, begins), listed)
+    if lowest_ms:
+        are_counted = np.array_equal(numbers["throttled_n"], lengths)
+    else:
+        are_counted = _are(numbers["throttled_n"], lengths.take(listed) - _zeros(waits_ms, begins), listed)
+    return (
+        are_counted
+        and _are(numbers["throttle_ms_sum"], _sums(waits_ms, begins), listed)
+        and _are(numbers["throttle_ms_max"], np.maximum.reduceat(waits_ms, begins), listed)
+        and (
+            np.array_equal(numbers["applied_ms_sum"], numbers["throttle_ms_sum"])
+            if applied_ms is waits_ms
+            else _are(numbers["applied_ms_sum"], _sums(applied_ms, begins), listed)
+        )
+    )
 
 
 def _sums(waits_ms: Ints, begins: Ints) -> Ints:
@@ -44,10 +48,10 @@ def _sums(waits_ms: Ints, begins: Ints) -> Ints:
     return sums_ms
 
 
-def _zeros(waits_ms: Ints, begins: Ints) -> Ints | int:
+def _zeros(waits_ms: Ints, begins: Ints) -> Ints:
     """Return the number of waits of 0 ms in each list; there are few."""
     zeros = np.flatnonzero(waits_ms == 0)
-    return np.bincount(np.searchsorted(begins, zeros, side="right") - 1, minlength=len(begins)) if len(zeros) else 0
+    return np.bincount(np.searchsorted(begins, zeros, side="right") - 1, minlength=len(begins))
 
 
 def _are(numbers: Ints, of_listed: Ints, listed: Ints) -> bool:

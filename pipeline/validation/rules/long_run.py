@@ -46,6 +46,7 @@ IN_FLIGHT_MAX: Final = 5
 MUTE_S_MAX: Final = 25.0
 """The longest single wait; after it, one request passes."""
 EVERY: Final = "*"
+NEVER_MS: Final = 2**62
 
 
 class ThrottleWindow(msgspec.Struct, frozen=True):
@@ -177,7 +178,9 @@ def throttle_windows(
     """
     if not conditions.may_judge:
         return {}
-    active = judged & (rows.bound < UNLIMITED) & ((rows.declared["throttled_n"] > 0) | rows.paced)
+    active = judged & (rows.bound < UNLIMITED)
+    if not rows.paced.all():
+        active &= (rows.declared["throttled_n"] > 0) | rows.paced
     throttled = rows.group_ref[np.flatnonzero(active)]
     if not len(throttled):
         return {}
@@ -190,25 +193,30 @@ def throttle_windows(
 def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, burst_ms: int) -> dict[int, ThrottleWindow]:
     """Return the windows of some groups, all at once: a paced run may have thousands in each file set."""
     refs, settled_ms, connections = found
-    group = np.minimum(np.searchsorted(refs, rows.group_ref), len(refs) - 1)
-    mine = np.flatnonzero(judged & (refs[group] == rows.group_ref) & (rows.sample_start_ms >= settled_ms[group]))
+    begins = np.flatnonzero(rows.is_new_group)  # there are far fewer groups than rows
+    numbers, of_rows = np.diff(begins, append=len(rows.n)), rows.group_ref.take(begins)
+    places = np.minimum(np.searchsorted(refs, of_rows), len(refs) - 1)
+    from_ms = np.where(refs.take(places) == of_rows, settled_ms.take(places), NEVER_MS)
+    mine = np.flatnonzero(judged & (rows.sample_start_ms >= np.repeat(from_ms, numbers)))
     if not len(mine):
         return {}
-    own = group[mine]
+    group = np.repeat(places, numbers)
+    own = group.take(mine)
     firsts = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
     first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
-    paced = np.add.reduceat(rows.paced[mine], firsts, dtype=np.int64)
-    is_paced = paced == np.diff(firsts, append=len(mine))
+    of_groups = np.diff(firsts, append=len(mine))
+    paced = of_groups if rows.paced.all() else np.add.reduceat(rows.paced[mine], firsts, dtype=np.int64)
+    is_paced = paced == of_groups
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
-    bound = np.maximum.reduceat(rows.bound[mine], firsts)
+    bound = np.maximum.reduceat(rows.bound.take(mine), firsts)
     unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
     one_request = np.where(is_paced, _largest(rows, mine, firsts) * unit if paced.any() else 0, 0)
     columns = (
         rows.sample_start_ms[first_rows],
         rows.last_event_ms[last_rows],
         rows.first_seq[first_rows],
-        np.add.reduceat(rows.total[mine], firsts) * unit,
-        np.add.reduceat(rows.count[mine], firsts),
+        np.add.reduceat(rows.total.take(mine), firsts) * unit,
+        np.add.reduceat(rows.count.take(mine), firsts),
         bound,
         np.full(len(firsts), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
         connections[group[first_rows]],
