@@ -1,16 +1,20 @@
 """Reads a metering directory on any file system that Hadoop supports. Spark reads whole files and passes them to the tasks.
 
 Tasks read files on a local disk in place. Files elsewhere come through Spark's reader, so only Spark needs the address and the credentials.
-The cost is one shuffle of each compressed file.
+The cost is one shuffle of each compressed file. Small files share listings, tasks and batches: each by itself would cost far more than its
+content.
 """
 
 import contextlib
 import hashlib
+import heapq
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from metering_format.manifest import Manifest
@@ -21,12 +25,19 @@ from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
 from pipeline.spark.failures import spark_errors
 from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
-from pipeline.spark.placement import packed, unpacked
+from pipeline.spark.parallelism import FOR_MANY_FILES, TASKS_PER_CORE, parallelism_of
+from pipeline.spark.placement import in_tasks, packed, unpacked
 from pipeline.validation.warm_up import Work
 
-ONE_FILE_A_BATCH: Final = "1"
+BATCH_BYTES_MAX: Final = 8 * 2**20
+"""Highest number of bytes of the files that pass to a task together, if they are several."""
+TASK_BYTES_MAX: Final = 16 * 2**20
+"""Highest number of bytes that a task holds for several works. A work of more has a task of its own."""
+FILE_BYTES: Final = 16 * 2**10
+"""What a file counts besides its content where works are divided among tasks: to open it takes as long as to read so much."""
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _HELD: Final = "position int, path string, content binary"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 Judge = Callable[[Work, Mapping[str, bytes]], bytes]
@@ -123,62 +134,98 @@ def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], 
         result = pa.array([do(work, files)], pa.binary())
         yield pa.RecordBatch.from_arrays([pa.array([position], pa.int32()), result], names=["position", "result"])
 
-    with one_file_a_batch(spark) as own:
+    wanted = {position: tuple(manifests) for position, manifests in wanted.items()}
+    with session_of_files(spark, (one for manifests in wanted.values() for one in manifests)) as own:
         found = rows_at(own, root, wanted, works, result_of, "position int, result binary").collect()
     return {row["position"]: bytes(row["result"]) for row in found}
 
 
+class _Share(msgspec.Struct, frozen=True):
+    """A work of a task, and the files that it needs."""
+
+    position: int
+    work: bytes
+    paths: list[str]
+
+
 def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], works: Mapping[int, bytes], do: DoRows, schema: str) -> Any:
-    """Return a frame of what `do` returns for each task.
+    """Return a frame of what `do` returns for each work.
 
     Args:
-        spark: a session of `one_file_a_batch`.
+        spark: a session of `session_of_files`.
         root: the directory, as `runs_at` returns it.
-        wanted: the manifests of each task, whose files it gets.
-        works: the work of each task, which no other task gets.
+        wanted: the manifests of each work, whose files it gets.
+        works: its second argument for each work. Small works share a task.
         do: runs in the tasks.
         schema: of its rows.
 
     Raises:
-        IncompleteError: a file that a manifest lists is missing.
+        IncompleteError: a file that a manifest lists is missing. A task raises it, if its folder is there.
     """
-    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    held = files_and_works(spark, root, needs, works).repartition(max(len(works), 1), "position")
-    return held.mapInArrow(_doing(do), schema)
+    if not works:
+        return spark.createDataFrame([], schema)
+    entries = {position: [entry for one in manifests for entry in one.files] for position, manifests in wanted.items()}
+    sizes = {position: sum(FILE_BYTES + entry.bytes for entry in entries[position]) for position in works}
+    tasks = tasks_of(sizes, TASKS_PER_CORE * parallelism_of(spark))
+    shares = [[_Share(at, works[at], sorted({entry.path for entry in entries[at]})) for at in positions] for positions in tasks]
+    needs = [(task, path) for task, own in enumerate(shares) for path in sorted({path for share in own for path in share.paths})]
+    held = files_and_works(spark, root, needs, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)})
+    return in_tasks(held, len(tasks), "position").mapInArrow(_doing(root, do), schema)
+
+
+def tasks_of(sizes: Mapping[int, int], count: int) -> list[list[int]]:
+    """Divide works among tasks of equal size, as far as possible; return the positions of each task's works.
+
+    Args:
+        sizes: number of bytes that each work needs, by its position.
+        count: number of tasks. There are more if tasks would get more than TASK_BYTES_MAX on average, and fewer if there are fewer works.
+    """
+    number = min(len(sizes), max(count, -(-sum(sizes.values()) // TASK_BYTES_MAX)))
+    tasks: list[list[int]] = [[] for _ in range(number)]
+    held = [(0, task) for task in range(number)]
+    for position in sorted(sizes, key=lambda position: -sizes[position]):
+        size, task = held[0]
+        tasks[task].append(position)
+        heapq.heapreplace(held, (size + sizes[position], task))
+    return tasks
 
 
 def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
-    """Return the frame of `files_at`, and a row with the work of each task.
+    """Return a frame of (position, path, content): the file of each pair of a task's position and a path below `root`, and the task's work.
+
+    A file that is missing has no row, so the task has to compare.
+
+    Args:
+        spark: the session.
+        root: the directory, as `runs_at` returns it.
+        needs: the pairs.
+        works: the work of each task, whose row has the path OF_WORK.
 
     Raises:
-        IncompleteError: a file is missing.
-    """
-    rows = [(position, OF_WORK, work) for position, work in works.items()]
-    return files_at(spark, root, needs).union(spark.createDataFrame(rows, _HELD))
-
-
-def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
-    """Return a frame of (position, path, content) with the file of each pair of a task's position and a path below `root`.
-
-    `root` is the directory, as `runs_at` returns it.
-
-    Raises:
-        IncompleteError: a file is missing.
+        IncompleteError: a folder is missing.
     """
     from pyspark.sql import functions as F
 
-    files = binary_files(spark, root, {path for _, path in needs})
-    named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
-    tasks = spark.createDataFrame(list(needs), "position int, path string")
-    return tasks.join(named, "path").select("position", "path", "content")
+    # without the hint Spark would send all contents through a shuffle of their own, and sort them, for the join alone
+    tasks = F.broadcast(spark.createDataFrame(list(needs), "position int, path string"))
+    files = listed_files(spark, root, {path for _, path in needs}).join(tasks, "path").select("position", "path", "content")
+    return files.union(spark.createDataFrame([(position, OF_WORK, work) for position, work in works.items()], _HELD))
 
 
 @contextlib.contextmanager
-def one_file_a_batch(spark: Any) -> Iterator[Any]:
-    """Yield another session that passes one file at a time to a task. The settings of the caller's session stay."""
+def session_of_files(spark: Any, manifests: Iterable[Manifest] = ()) -> Iterator[Any]:
+    """Yield another session that passes files to tasks in batches of at most BATCH_BYTES_MAX. The settings of the caller's session stay.
+
+    Args:
+        spark: the caller's session.
+        manifests: of all files. Without them each file is a batch.
+    """
+    largest = max((entry.bytes for one in manifests for entry in one.files), default=BATCH_BYTES_MAX)
     is_of_connect = hasattr(spark, "cloneSession")
     own = spark.cloneSession() if is_of_connect else spark.newSession()  # a clone also has the artifacts of the session
-    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    own.conf.set(MAX_RECORDS, str(max(1, BATCH_BYTES_MAX // max(largest, FILE_BYTES))))
+    for key, value in FOR_MANY_FILES.items():
+        own.conf.set(key, value)
     own.conf.set(PARTITIONS, spark.conf.get(PARTITIONS))
     try:
         yield own
@@ -188,28 +235,68 @@ def one_file_a_batch(spark: Any) -> Iterator[Any]:
             own.client.close()
 
 
+def listed_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
+    """Return a frame of `path` below a directory, and `content`, of those of some files that are there.
+
+    Spark lists their folders. To look for each file by itself would take a request for each, and a task.
+
+    Raises:
+        IncompleteError: a folder is missing.
+    """
+    from pyspark.sql import functions as F
+
+    folders, names = ({split[at] for split in map(posixpath.split, paths)} for at in (0, 1))
+    if not names:
+        return spark.createDataFrame([], "path string, content binary")
+    listed = _loaded(spark, root, folders, recursiveFileLookup="true")
+    # Spark reads no file whose `_metadata` a condition excludes; other characters are encoded there
+    name = "_metadata.file_name" if all(map(_PLAIN_NAME.fullmatch, names)) else "substring_index(path, '/', -1)"
+    below = F.expr(f"substring(path, {len(root) + 2})").alias("path")
+    return listed.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})").select(below, "content")
+
+
 def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
-    """Return a frame of Spark's columns `path` and `content` of files below a directory.
+    """Return a frame of Spark's columns `path` and `content` of files below a directory, each of which Spark looks for.
 
     Raises:
         IncompleteError: a file is missing.
     """
+    return _loaded(spark, root, paths).select("path", "content")
+
+
+def _loaded(spark: Any, root: str, paths: Iterable[str], **options: str) -> Any:
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("binaryFile").load([f"{root}/{path}" for path in sorted(paths)]).select("path", "content")
+        return spark.read.format("binaryFile").options(**options).load([f"{root}/{path}" for path in sorted(paths)])
     except AnalysisException as error:
-        raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
+        raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists files there; restore them") from error
 
 
-def _doing(do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _quoted(text: str) -> str:
+    """Return a text as Spark's SQL writes it. A list of columns instead would take a call of the JVM for each."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def check_there(root: str, wanted: Iterable[str], found: Container[str]) -> None:
+    """Compare paths below a directory with those that Spark has found.
+
+    Raises:
+        IncompleteError: one is missing.
+    """
+    for path in wanted:
+        if path not in found:
+            raise IncompleteError(f"{root}/{path}: is missing; a manifest lists it; restore it")
+
+
+def _doing(root: str, do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[int, dict[str, bytes]] = {}
+        held: dict[str, bytes] = {}
         for batch in batches:
-            for position, path, content in zip(*(batch.column(name).to_pylist() for name in ("position", "path", "content")), strict=True):
-                held.setdefault(position, {})[path] = content
-        for position, files in held.items():
-            yield from do(position, files.pop(OF_WORK), files)
+            held.update(zip(*(batch.column(name).to_pylist() for name in ("path", "content")), strict=True))
+        for share in msgspec.msgpack.decode(held.pop(OF_WORK), type=list[_Share]):
+            check_there(root, share.paths, held)
+            yield from do(share.position, share.work, {path: held[path] for path in share.paths})
 
     return work
 

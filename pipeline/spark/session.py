@@ -15,6 +15,7 @@ from pipeline.errors import BadInputError
 from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
 from pipeline.session_settings import DEFAULTS, SUBMITTED, SessionSettings
 from pipeline.spark.failures import HEAP, failure_line, stopped
+from pipeline.spark.parallelism import FOR_MANY_FILES
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
@@ -30,6 +31,7 @@ SETTINGS: Final = {
     # the pipeline shows these lines.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     f"spark.executorEnv.{ARROW_KEEPS[0]}": ARROW_KEEPS[1],  # for Python workers
+    **FOR_MANY_FILES,
 }
 
 LOCAL_SETTINGS: Final = {

@@ -20,7 +20,7 @@ from pipeline.duckdb.quarantine import quarantined
 from pipeline.duckdb.seconds import DECISION_SECONDS, USAGE_SECONDS, WAITS
 from pipeline.duckdb.small_tables import FACTS
 from pipeline.duckdb.usage import see_usage, usage_by_second, usage_sums
-from pipeline.errors import BadInputError, IncompleteError
+from pipeline.errors import BadInputError, IncompleteError, missing_file
 from pipeline.rollup.content.columns import QUARANTINE
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.ledger import hour_key
@@ -99,11 +99,13 @@ class _Copies(NamedTuple):
         """Compare the files with the manifests.
 
         Raises:
-            IncompleteError: a file has changed.
+            IncompleteError: a file is missing or has changed.
         """
         for item in part:
             for entry in item.manifest.files:
-                if self.digests.get(entry.path) != entry.sha256:
+                if entry.path not in self.digests:
+                    raise missing_file(f"{place}/{entry.path}", item.manifest.file_set)
+                if self.digests[entry.path] != entry.sha256:
                     raise IncompleteError(
                         f"{place}/{entry.path}: its SHA-256 is not the one in manifest {item.manifest.file_set}; restore it"
                     )

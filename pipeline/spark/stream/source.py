@@ -12,7 +12,7 @@ from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
 from pipeline.manifest import check_held, check_undamaged, problems_of
 from pipeline.parquet.checks import check_columns, opened
-from pipeline.spark.remote import one_file_a_batch
+from pipeline.spark.remote import session_of_files
 from pipeline.spark.validation.judging import judge_works, judged_chunks, judged_chunks_at
 from pipeline.spark.validation.partial_sums import Source, sums_of, sums_of_held
 from pipeline.spark.validation.validate import check_undamaged_at
@@ -90,7 +90,7 @@ class RemoteSource:
     def judge(self, works: Sequence[Work], *, every_byte: bool) -> JudgedWorks:
         """Judge and compare in tasks, which get the files by a shuffle."""
         check, root, place = _check_held if every_byte else None, self.directory.location, str(self.directory)
-        with one_file_a_batch(self._spark) as own:
+        with session_of_files(self._spark, (manifest for work in works for manifest in work)) as own:
             return judge_works(works, lambda chunks: judged_chunks_at(own, root, place, chunks, check))
 
     def check_undamaged(self, manifests: Sequence[Manifest]) -> None:

@@ -16,7 +16,7 @@ from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey, brief
 from pipeline.memory import keep_memory
 from pipeline.parquet.small_files import SmallFiles
-from pipeline.spark.parallelism import parallelism_of
+from pipeline.spark.parallelism import TASKS_PER_CORE, parallelism_of
 from pipeline.spark.placement import packed, unpacked, work_in_tasks
 from pipeline.spark.remote import rows_at
 from pipeline.spark.worker import settle
@@ -29,7 +29,6 @@ from pipeline.validation.run_verdicts import FILE_SETS_MAX as TOGETHER_MAX
 from pipeline.validation.warm_up import Work, warm_up_span_ms, work_of
 from pipeline.validation.whole_run import JudgedFileSet, shares_of
 
-TASKS_PER_CORE: Final = 2
 CHUNKS_MAX: Final = 4
 """Highest number of chunks of one task."""
 CHUNK_BYTES_MAX: Final = 4 * 2**20
@@ -162,7 +161,7 @@ def judged_chunks_at(spark: Any, root: str, place: str, chunks: Sequence[Chunk],
     """Return a frame of JUDGED for a directory on any file system that Hadoop supports.
 
     Args:
-        spark: a session of `one_file_a_batch`.
+        spark: a session of `session_of_files`.
         root: the directory, as `runs_at` returns it.
         place: the directory for messages.
         chunks: what to judge.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.replay.rows import Ints
 from pipeline.spark.parallelism import parallelism_of
-from pipeline.spark.remote import binary_files, one_file_a_batch
+from pipeline.spark.remote import binary_files, session_of_files
 from pipeline.spark.worker import settle
 
 SUMS: Final = {"n": "decisions", "sum": "units", "throttled_n": "throttled", "throttle_ms_sum": "throttle_ms"}
@@ -49,7 +49,7 @@ def sums_of_held(spark: Any, root: str, sources: Sequence[Source], window_ms: in
     Raises:
         IncompleteError: a file is missing.
     """
-    with one_file_a_batch(spark) as own:
+    with session_of_files(spark) as own:
         files = binary_files(own, root, [source.path for source in sources])
         return _added(files.mapInArrow(_summing_held(_numbered(sources), len(root) + 1, window_ms), PARTIAL), sources)
 

@@ -73,7 +73,7 @@ def judged_shared_at(
     """Do the same for a directory on any file system that Hadoop supports.
 
     Args:
-        spark: a session of `one_file_a_batch`.
+        spark: a session of `session_of_files`.
         verdict, runs, shares: as for `judged_shared`.
         root: the directory, as `runs_at` returns it.
         place: the directory for messages.

@@ -18,7 +18,7 @@ from pipeline.removed import removed_runs
 from pipeline.replay.findings import Findings
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.parallelism import parallelism_of
-from pipeline.spark.remote import judge_at, one_file_a_batch, removed_at, runs_at
+from pipeline.spark.remote import judge_at, removed_at, runs_at, session_of_files
 from pipeline.spark.validation.judging import JUDGED, Chunk, chunks_of, judged_chunks, judged_chunks_at, shares_of_runs
 from pipeline.spark.validation.shared import judged_shared, judged_shared_at
 from pipeline.spark.validation.sql_form import cross_check
@@ -137,7 +137,8 @@ def validate_remote(spark: Any, place: str, wanted: Wanted = Wanted()) -> Verdic
     verdict = Verdict(manifests=hashes)
     add_completeness(verdict, manifests_of(runs), removed_at(spark, place))
     check = check_held if wanted.every_byte else None
-    with one_file_a_batch(spark) as own, judged_shared_at(own, verdict, root, place, runs, shares_of_runs(chunks)) as shared:
+    own_session = session_of_files(spark, (file_set.manifest for file_sets in runs.values() for file_set in file_sets))
+    with own_session as own, judged_shared_at(own, verdict, root, place, runs, shares_of_runs(chunks)) as shared:
         _add_runs(own, verdict, judged_chunks_at(own, root, place, chunks, check), shared, chunks, wanted)
     if not (verdict.holds or wanted.every_byte):
         blamed = [file_set.manifest for key, file_sets in runs.items() if verdict.concerns(key) for file_set in file_sets]

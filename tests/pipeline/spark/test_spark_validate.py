@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -107,7 +108,10 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
         validate_remote(spark, f"{place}/absent")
     write_directory(directory / "short", batches(file_sets=1), sensors())
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
-    with pytest.raises(IncompleteError, match="a manifest lists that file"):
+    with pytest.raises(IncompleteError, match=r"samples/.*\.parquet: is missing; a manifest lists it; restore it"), reported_in_one_line():
+        validate_remote(spark, f"{place}/short")
+    shutil.rmtree(directory / "short" / "samples")
+    with pytest.raises(IncompleteError, match="a manifest lists files there; restore them"):
         validate_remote(spark, f"{place}/short")
 
 
