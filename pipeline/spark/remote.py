@@ -169,7 +169,8 @@ def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], wor
     tasks = tasks_of(sizes, TASKS_PER_CORE * parallelism_of(spark))
     shares = [[_Share(at, works[at], sorted({entry.path for entry in entries[at]})) for at in positions] for positions in tasks]
     needs = [(task, path) for task, own in enumerate(shares) for path in sorted({path for share in own for path in share.paths})]
-    held = files_and_works(spark, root, needs, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)})
+    largest = max((entry.bytes for own in entries.values() for entry in own), default=0)
+    held = files_and_works(spark, root, needs, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)}, largest)
     return in_tasks(held, len(tasks), "position").mapInArrow(_doing(root, do), schema)
 
 
@@ -190,7 +191,7 @@ def tasks_of(sizes: Mapping[int, int], count: int) -> list[list[int]]:
     return tasks
 
 
-def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes]) -> Any:
+def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes], largest: int) -> Any:
     """Return a frame of (position, path, content): the file of each pair of a task's position and a path below `root`, and the task's work.
 
     A file that is missing has no row, so the task has to compare.
@@ -200,14 +201,16 @@ def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], wor
         root: the directory, as `runs_at` returns it.
         needs: the pairs.
         works: the work of each task, whose row has the path OF_WORK.
+        largest: number of bytes of the largest file.
 
     Raises:
         IncompleteError: a folder is missing.
     """
     from pyspark.sql import functions as F
 
-    # without the hint Spark would send all contents through a shuffle of their own, and sort them, for the join alone
-    tasks = F.broadcast(spark.createDataFrame(list(needs), "position int, path string"))
+    tasks = spark.createDataFrame(list(needs), "position int, path string")
+    if largest <= BATCH_BYTES_MAX:  # else a join by shuffle and sort, which holds fewer copies of a content at a time
+        tasks = F.broadcast(tasks)
     files = listed_files(spark, root, {path for _, path in needs}).join(tasks, "path").select("position", "path", "content")
     return files.union(spark.createDataFrame([(position, OF_WORK, work) for position, work in works.items()], _HELD))
 

@@ -107,5 +107,6 @@ def _read(spark: SparkSession, job: Reading, parts: Sequence[Part], root: str) -
     if not is_url(job.place):
         return work_in_tasks(spark, works, reading_here(job), PIECES)
     paths = [(number, entry.path) for number, part in enumerate(parts) for item in part for entry in item.manifest.files]
-    files = in_tasks(files_and_works(spark, root, paths, dict(enumerate(works))), max(1, len(parts)), "position")
+    largest = max((entry.bytes for part in parts for item in part for entry in item.manifest.files), default=0)
+    files = in_tasks(files_and_works(spark, root, paths, dict(enumerate(works)), largest), max(1, len(parts)), "position")
     return files.mapInArrow(reading_copies(job), PIECES)
