@@ -24,8 +24,8 @@ STEADY_S: Final = 10
 """Figures begin at this second."""
 WAIT_S_MAX: Final = 20.0
 """Loads whose connections x request / bound is longer are left out: their clients would give up."""
-PRELOADED: Final = (320, 100_000)
-"""Batches in the topic of the fetchers, and the bytes of each."""
+PRELOADED: Final = (1_600, 100_000)
+"""Batches in the topic of the fetchers, and the bytes of each: more than one fetcher gets within 60 s, since it would wait at the end."""
 WANTED: Final = 1.5
 """What clients of the latency rows send, over the bound."""
 

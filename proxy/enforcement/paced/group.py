@@ -459,9 +459,10 @@ class PacedGroup(PendingAbove):
         parts, own_parts = fetches + self.processes, members * own * self.processes + 1  # the further ones are for new fetches
         return shared * (parts + own_parts) // (2 * parts * own_parts)
 
-    def note_over(self, size: int) -> None:
-        """Note a response that is larger than what its fetch requested, because its first batch is."""
-        self._over_bytes = max(self._over_bytes, size)
+    def note_over(self, size: int, most: int) -> None:
+        """Note the size of a response that has more than the `most` bytes that its fetch requested, if its first batch has."""
+        if is_larger_batch(size, most):
+            self._over_bytes = max(self._over_bytes, size)
 
     def over_bytes(self, now_ms: int) -> int:
         """Return the size of the largest such response since the schedule was idle last: a fetch of a new connection may return as much."""
@@ -496,6 +497,15 @@ class PacedGroup(PendingAbove):
         super().copy_to(other)
         if isinstance(other, PacedGroup):
             other.schedule.virtual_ns = self.schedule.virtual_ns
+
+
+def is_larger_batch(size: int, most: int) -> bool:
+    """Whether a response is larger than the `most` bytes that its fetch requested because its first batch is, and not by its header.
+
+    Other fetches that request less get as large a batch, but a response that was full gets smaller with `most`. A header is rarely more
+    than an eighth of a full response, and a first batch that is larger by less than that is no full batch more for anybody.
+    """
+    return 8 * size > 9 * most
 
 
 def weighs_one() -> float:

@@ -134,8 +134,7 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
         if self._throttle.session_ends_ms and self._throttle.session_expiring(now_ms):
             return None
         fetches, group, member = self._in_flight_fetches, usual.group, usual.member
-        over_bytes = fetches.over_bytes
-        if usual.period is group.usual_period and not over_bytes and (now_ms == group.usual_ms or group.continues(now_ms)):
+        if usual.period is group.usual_period and not fetches.over_bytes and (now_ms == group.usual_ms or group.continues(now_ms)):
             left, own_ns = group.usual_left - usual.amount, member.virtual_ns
             if (
                 left >= 0.0
@@ -154,7 +153,7 @@ class UsualRequests(AdmittedRequests[PacedAdmission]):
                 fetches.under_way.append(usual.under_way)
                 return usual.answered
         most = usual.size
-        reserved = most if most > over_bytes else over_bytes
+        reserved = fetches.reserved_bytes(most)
         if not group.reserves_at_once(member, most, reserved, now_ms):
             context.usual = None
             return None

@@ -12,7 +12,7 @@ from typing import Protocol
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
-from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.group import PacedGroup, is_larger_batch
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.throttle.reservations import Reservation, UsualReservation
 
@@ -106,6 +106,13 @@ class FetchAdmission:
     def has_answers(self) -> bool:
         """Whether this connection has had a response to a fetch."""
         return self._answer_bytes != UNKNOWN
+
+    def reserved_bytes(self, most: int) -> int:
+        """Return what a fetch of `most` bytes reserves: more than that, if the last response had more than was requested."""
+        over_bytes, most_before = self.over_bytes, self._answer_bytes_max
+        if is_larger_batch(over_bytes, most_before):
+            return max(most, over_bytes)
+        return most + max(0, over_bytes - most_before)
 
     @property
     def counts_for_others(self) -> bool:

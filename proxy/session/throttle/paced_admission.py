@@ -148,8 +148,7 @@ class PacedAdmission:
     def fetch_bytes(self, group: PacedGroup, path: Path, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch of a member may request now, and the bytes that it reserves."""
         most = min(group.share_bytes(group.line.at(path, now_ms * MS_NS), now_ms), requested)
-        over_bytes = self.fetches.over_bytes if self.fetches.has_answers else group.over_bytes(now_ms)
-        return most, max(most, over_bytes)
+        return most, self.fetches.reserved_bytes(most) if self.fetches.has_answers else max(most, group.over_bytes(now_ms))
 
     def produced(self, group: PacedGroup, size: int, now_ms: int) -> None:
         """Charge a Produce that passes now."""
@@ -182,7 +181,7 @@ class PacedAdmission:
         self.answered_waited_ms = reservation.waited_ms
         self.fetches.over_bytes = size_bytes if size_bytes > most else 0
         if size_bytes > most:
-            group.note_over(size_bytes)
+            group.note_over(size_bytes, most)
         group.open_fetches -= 1
         reservation.fetcher.open_fetches -= 1
         if size_bytes != reserved:

@@ -139,6 +139,22 @@ def test_larger_batches_of_new_connections_are_expected(paced: ProxyFixture) -> 
     assert group.pending < 500, "the schedule was idle"
 
 
+def test_the_header_of_a_full_response_is_no_larger_batch(paced: ProxyFixture) -> None:
+    """After a full response, which has a header beside what was requested, fetches reserve their own share and that header."""
+    first, second, third = (paced.connect() for _ in range(3))
+    first.asks(ask(1), fetched_of(520, 1))
+    group = group_of(paced)
+    assert second.sends(ask(1)) == [], "a lead of 520 ms, and 500 bytes"
+    paced.wait(20)
+    assert second.forwarded() == [1]
+    assert group.pending == 500, "the first Fetch of a connection reserves what it requests"
+    assert third.sends(ask(1)) == first.sends(ask(2)) == []
+    second.answers(fetched_of(100, 1))
+    paced.wait(600)
+    assert third.forwarded() + first.forwarded() == [1, 2]
+    assert group.pending == 333 + 333 + 20, "smaller shares, and the header of the last response of the first connection"
+
+
 def test_a_connection_that_ends_reserves_nothing(paced: ProxyFixture) -> None:
     """What a connection has reserved, and its place among the waiting fetches, end with it; its response is still charged."""
     first, second, third = paced.connect(), paced.connect(), paced.connect()
