@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Final, NamedTuple
 
@@ -125,7 +126,7 @@ class SimulatedBus:
     def append(self, data: bytes) -> Sent:
         """Accept a message, which arrives at the member later."""
         sent = Sent(next(self._positions), _now_ms(self._loop))
-        self._loop.call_later(TOPIC_MS / 1_000, self._arrive, Received(*sent, data))
+        self._loop.at(self._loop.time() + TOPIC_MS / 1_000, partial(self._arrive, Received(*sent, data)))
         return sent
 
     def _arrive(self, message: Received) -> None:
@@ -200,10 +201,11 @@ class Lags:
 
     def read(self, position: int) -> None:
         """Note that all messages up to a position are recorded."""
-        while self._under_way and self._under_way[0][0] <= position:
-            _, shares = self._under_way.pop(0)
-            self.ages_ms += [1_000 * (self._loop.time() - at_s) for at_s in self._shared_s[self._known : shares]]
-            self._known = shares
+        with self._loop.aside():
+            while self._under_way and self._under_way[0][0] <= position:
+                _, shares = self._under_way.pop(0)
+                self.ages_ms += [1_000 * (self._loop.time() - at_s) for at_s in self._shared_s[self._known : shares]]
+                self._known = shares
 
 
 class SimulatedFleet:
@@ -230,8 +232,8 @@ class SimulatedFleet:
     async def run(self, seconds: int) -> HubCost:
         """Let the fleet run; return the figures of this time, which begins after `WARM_S`."""
         tasks = [asyncio.create_task(self._hub.run_forever())]
-        self._use(self._loop.time())
-        self._send(0, self._loop.time())
+        self._loop.at(self._loop.time(), partial(self._use, self._loop.time()))
+        self._loop.at(self._loop.time(), partial(self._send, 0, self._loop.time()))
         await asyncio.sleep(WARM_S)
         begin_s, worked_s = self._loop.time(), self._loop.worked_s
         self.bus.received_bytes = 0
@@ -246,21 +248,20 @@ class SimulatedFleet:
 
     def _use(self, at_s: float) -> None:
         """Let the worker of the hub's member use all groups, and again after `SHARE_MS`."""
-        with self._loop.aside():
-            self._member.use(USED, _now_ms(self._loop))
+        self._member.use(USED, _now_ms(self._loop))
         self.lags.shared()
-        self._loop.call_at(at_s + SHARE_MS / 1_000, self._use, at_s + SHARE_MS / 1_000)
+        at_s += SHARE_MS / 1_000
+        self._loop.at(at_s, partial(self._use, at_s))
 
     def _send(self, number: int, at_s: float) -> None:
         """Let another member publish, and the next one after a part of `PUBLISH_MS`. All use the groups when the first one publishes."""
-        with self._loop.aside():
-            if number == 0:
-                self._others.use(_now_ms(self._loop))
-            for data in self._others.messages(number):
-                self.bus.append(data)
-                self.bus.received_bytes += len(data)
+        if number == 0:
+            self._others.use(_now_ms(self._loop))
+        for data in self._others.messages(number):
+            self.bus.append(data)
+            self.bus.received_bytes += len(data)
         at_s += PUBLISH_MS / 1_000 / self._count
-        self._loop.call_at(at_s, self._send, (number + 1) % self._count, at_s)
+        self._loop.at(at_s, partial(self._send, (number + 1) % self._count, at_s))
 
 
 def hub_cost(members: int, groups: int, *, at_bound: bool, seconds: int = 20) -> HubCost:

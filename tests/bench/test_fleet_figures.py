@@ -45,6 +45,33 @@ def test_time_passes_while_nothing_is_ready_and_not_for_work_aside() -> None:
         loop.close()
 
 
+def test_events_of_others_happen_at_their_times_and_take_none() -> None:
+    """An event of another process happens at its time, wakes what waits for it, and its work takes none of the loop's time."""
+    loop, happened_s = WorkingLoop(), []
+
+    async def wait() -> None:
+        woken = asyncio.Event()
+
+        def act() -> None:
+            happened_s.append(loop.time())
+            sum(range(1_000_000))
+            woken.set()
+
+        for at_s in (2_000.0, 500.0):
+            loop.at(at_s, act)
+        processor_s = time.process_time()
+        await woken.wait()
+        assert len(happened_s) == 1
+        assert loop.time() - happened_s[0] < (time.process_time() - processor_s) / 2
+        await asyncio.sleep(2_000)
+
+    try:
+        loop.run_until_complete(wait())
+    finally:
+        loop.close()
+    assert happened_s == pytest.approx([500.0, 2_000.0])
+
+
 def test_a_hub_hears_each_group_of_each_member_each_interval() -> None:
     """The bytes are those of all entries, and usage is as old as the intervals and the topic let it be, at least."""
     members, groups = 3, 20
