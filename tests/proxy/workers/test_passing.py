@@ -1,7 +1,6 @@
 """The supervisor passes accepted connections to workers."""
 
 import asyncio
-import resource
 import socket
 
 import pytest
@@ -17,6 +16,7 @@ from proxy.workers.messaging.passing import (
     pass_on,
     socket_pair,
 )
+from tests.support.scripted.descriptors import few_descriptors
 from tests.support.scripted.scripted_sockets import until
 
 PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"hello")
@@ -119,12 +119,8 @@ async def test_a_connection_for_which_there_is_no_descriptor_is_told() -> None:
     passed = PassedConnections(worker, take, lost.append, kept_none)
     client, accepted = socket.socketpair()
     pass_on(supervisor, PASSED, accepted)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
+    with few_descriptors(0):
         await until(lambda: bool(lost))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (lost, taken) == ([PASSED], [])
     pass_on(supervisor, PASSED, accepted)
     await until(lambda: bool(taken))

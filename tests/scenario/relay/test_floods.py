@@ -1,16 +1,14 @@
 """Rows F3 and F4: clients that send ten times their quota, and more clients than file descriptors."""
 
 import asyncio
-import contextlib
 import errno
 import os
-import resource
 import socket
-from collections.abc import Iterator
 
 import pytest
 
 from proxy.config.model import Connections
+from tests.support.scripted.descriptors import few_descriptors
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -71,19 +69,6 @@ async def test_f03_flooding_clients_wait_in_their_own_buffers(mode: str) -> None
         await asyncio.wait(floods)
         for client in clients:
             client.reset()
-
-
-@contextlib.contextmanager
-def few_descriptors(more: int) -> Iterator[None]:
-    """Let this process open only `more` further descriptors."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = socket.socket()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (taken.fileno() + more, hard))
-    taken.close()
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_f04_descriptors_run_out() -> None:

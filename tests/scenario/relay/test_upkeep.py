@@ -1,11 +1,7 @@
 """The prober's reports, uncaught exceptions, accepts from a backlog, and missing file descriptors."""
 
 import asyncio
-import contextlib
-import os
-import resource
 import socket
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -26,6 +22,7 @@ from proxy.net.upstream import prober
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.net.upstream.prober import Prober
+from tests.support.scripted.descriptors import few_descriptors
 from tests.support.scripted.gateway_fixture import open_gateway
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_frames import API_VERSIONS, api_versions_request
@@ -81,19 +78,6 @@ async def test_an_exception_that_no_code_caught_is_counted_once() -> None:
         assert sluice.closes["internal_error"] == 1
 
 
-@contextlib.contextmanager
-def no_open_file_left() -> Iterator[None]:
-    """Lower the limit to the files that are open now."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -> None:
     """Without free descriptors a client is accepted with the spare one and closed; the next one is accepted when one is free."""
     stops: list[int] = []
@@ -103,7 +87,7 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
     with socket.socket() as refused, socket.socket() as welcome:
         refused.setblocking(False)
         welcome.setblocking(False)
-        with no_open_file_left():
+        with few_descriptors(0):
             await guarded(loop.sock_connect(refused, (HOST, acceptor.port)))
             assert await guarded(loop.sock_recv(refused, 1)) == b""
         assert (len(stops), accepted) == (1, [])
