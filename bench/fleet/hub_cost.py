@@ -95,7 +95,7 @@ class OtherMembers:
         """Use all groups for an interval."""
         self._member.use(RATE * PUBLISH_MS // 1_000, now_ms)
         entries_max = BYTES_PER_SECOND_MAX * PUBLISH_MS // 1_000 // TOTAL.itemsize
-        names, totals = self._own.changes(entries_max, now_ms, members=1 + len(self._abouts))
+        names, totals = self._own.changes(self._rows.reading(self._rows.shared_rows()), entries_max, now_ms, members=1 + len(self._abouts))
         parts = in_messages(names, totals) if len(totals) else ()
         self._unsigned = [Message(0, self._rows.next_sequence(), 0, 0, None, *part, NO_THROTTLES) for part in parts]
 

@@ -145,13 +145,14 @@ class Factors:
         rows = self._places.rows[places]
         own = self._use_own(places, rows, short, long)
         fresh, users = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        since_ms = max(1, now_ms - HEARD_MS)
         for usage in self._others.values():
             its, used_ms = usage.fresh[:size], usage.used_ms[:size]
             np.copyto(used_ms, now_ms, where=its > 0)
             fresh += its
             usage.long[:size] += its * long
             its[:] = 0
-            users += (used_ms > 0) & (used_ms >= now_ms - HEARD_MS)
+            users += used_ms >= since_ms
         self._others_used[:size] += fresh * short
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = self._others_used[places] / own

@@ -175,9 +175,10 @@ class Hub:
         assert self._clock is not None
         throttles = self.members.throttles.changes(self._clock, now_ms)
         members = 1 + len(list(self.members.live(now_ms)))
-        queues = self.members.queues.changes(self._clock, now_ms)
+        reading = self._rows.reading(self._rows.shared_rows())
+        queues = self.members.queues.changes(reading, self._clock, now_ms)
         also_named = np.concatenate((throttles["id"], queues["id"])).astype(np.int64)
-        names, totals = self._own.changes(max(1, entries_max), now_ms, also_named, members=members, is_last=is_last)
+        names, totals = self._own.changes(reading, max(1, entries_max), now_ms, also_named, members=members, is_last=is_last)
         is_empty = not any(map(len, (totals, throttles, queues, connections)))
         if is_empty and now_ms - self._published_ms < HEARTBEAT_MS:
             return

@@ -144,8 +144,10 @@ class Members:
             self._rounds.append(usage.rounds)
 
     def _note_flight(self, usage: Usage) -> None:
+        if not len(usage.flight):
+            return
         changed = usage.flight != 0
-        if len(changed) and changed.any():
+        if changed.any():
             places = usage.places[changed]
             self._flight[places] += usage.flight[changed]
             self._changed.append(places)

@@ -35,17 +35,15 @@ class Changes(NamedTuple):
     """Groups and what has changed since they were published.
 
     Attributes:
-        rows: rows of the groups.
         used: usage that was not published.
         flight: usage in flight now, in KiB.
         amounts: changes of usage and usage in flight together, without signs.
         has_round: whether the group had a throttle round.
         is_changed: whether there is a change at all.
         window_max: what the bound allows in a window; 0: not known.
-        reading: what the rows contain.
+        reading: what their rows contain.
     """
 
-    rows: Ints
     used: Ints
     flight: Ints
     amounts: Ints
@@ -75,7 +73,7 @@ class OwnUsage:
         self._slot = -1
 
     def changes(
-        self, entries_max: int, now_ms: int, also_named: Ints = NO_ROWS, *, members: int, is_last: bool = False
+        self, reading: Reading, entries_max: int, now_ms: int, also_named: Ints = NO_ROWS, *, members: int, is_last: bool = False
     ) -> tuple[Entries, Entries]:
         """Return names and totals to publish now, at most `entries_max` groups: those whose change is the largest part of their bound.
 
@@ -85,13 +83,14 @@ class OwnUsage:
         more is sent once more after `REPEAT_MS`.
 
         Args:
+            reading: of all rows whose usage the fleet shares.
             members: number of members that are heard, with this one.
             is_last: whether no change may wait, since there is no later call.
         """
-        shared = self._rows.shared_rows()
+        shared = reading.rows
         if not len(shared):
             return self._names(also_named, now_ms), NO_TOTALS
-        found = self._changes_of(shared)
+        found = self._changes_of(reading)
         is_time_for_all = is_last or now_ms >= self._all_due_ms
         if is_time_for_all:
             is_due = found.is_changed | (self._repeat_ms[shared] <= now_ms)
@@ -106,10 +105,10 @@ class OwnUsage:
             return self._names(also_named, now_ms), NO_TOTALS
         return self._published(found, some, also_named, now_ms)
 
-    def _changes_of(self, rows: Ints) -> Changes:
-        reading = self._rows.reading(rows)
+    def _changes_of(self, reading: Reading) -> Changes:
+        rows = reading.rows
         if rows is not self._shared:
-            self._begin_new(rows, reading)
+            self._begin_new(reading)
             self._shared = rows
         used = reading.totals - self._rows.published[rows]
         flight = np.minimum(reading.under_way >> 10, FLIGHT_MAX)
@@ -117,7 +116,7 @@ class OwnUsage:
         has_round = reading.rounds_ms > self._rounds_ms[rows]
         amounts = np.abs(used) + (np.abs(in_flight) << 10)
         is_changed = (amounts != 0) | has_round
-        return Changes(rows, used, flight, amounts, has_round, is_changed, self._rows.window_max(rows), reading)
+        return Changes(used, flight, amounts, has_round, is_changed, self._rows.window_max(rows), reading)
 
     def _matters(self, found: Changes, members: int, now_ms: int) -> Flags:
         """Return whether each change may matter for decisions of other members.
@@ -126,7 +125,7 @@ class OwnUsage:
         the rule by which workers publish late (`shared_groups`).
         """
         self._begin_slot(found, now_ms)
-        everything = found.reading.everything - self._before[found.rows]
+        everything = found.reading.everything - self._before[found.reading.rows]
         return np.asarray((everything >= found.window_max >> 1) | (found.amounts > found.window_max // (LITTLE_PARTS * members)))
 
     def _begin_slot(self, found: Changes, now_ms: int) -> None:
@@ -134,12 +133,13 @@ class OwnUsage:
         slot = now_ms // self._rows.segment.slot_ms
         if slot != self._slot:
             self._slot = slot
-            some = found.rows[found.reading.everything != self._before[found.rows]]
+            rows = found.reading.rows
+            some = rows[found.reading.everything != self._before[rows]]
             self._before[some] = self._rows.all_totals(some) - self._rows.in_slots(some, now_ms)
 
     def _published(self, found: Changes, some: Ints, also_named: Ints, now_ms: int) -> tuple[Entries, Entries]:
         """Return names and totals of some of the groups, which count as published."""
-        rows, totals, flight = found.rows[some], found.reading.totals[some], found.flight[some]
+        rows, totals, flight = found.reading.rows[some], found.reading.totals[some], found.flight[some]
         self._repeat_ms[rows] = np.where(found.is_changed[some], now_ms + REPEAT_MS, NO_REPEAT_MS)
         names = self._names(np.union1d(rows, also_named) if len(also_named) else rows, now_ms)
         entries = np.zeros(len(rows), TOTAL)
@@ -149,8 +149,9 @@ class OwnUsage:
         self._flight[rows], self._rounds_ms[rows] = flight, found.reading.rounds_ms[some]
         return names, entries
 
-    def _begin_new(self, rows: Ints, reading: Reading) -> None:
+    def _begin_new(self, reading: Reading) -> None:
         """Forget what was published of earlier groups of these rows."""
+        rows = reading.rows
         is_new = self._generations[rows] != self._rows.generations[rows]
         new = rows[is_new]
         if not len(new):

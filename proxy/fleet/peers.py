@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +52,21 @@ def _with_names(usage: Usage, bases: dict[int, int]) -> Usage:
     return usage._replace(named=np.fromiter(bases, np.int64, len(bases)), bases=np.fromiter(bases.values(), np.int64, len(bases)))
 
 
+class _Steady(msgspec.Struct):
+    """What a message contained whose groups and usage in flight the next one often has again. `totals` are not in the arrays of `Peer` yet.
+
+    Attributes:
+        heads: ids with usage in flight, as in `TOTAL`.
+        places, totals: of its groups.
+        rounds: places of groups with a throttle round.
+    """
+
+    heads: Ints
+    places: Ints
+    totals: Ints
+    rounds: Ints
+
+
 class Peer:
     """One incarnation of a member.
 
@@ -77,6 +93,7 @@ class Peer:
         self._ids: dict[int, int] = {}
         self._last: tuple[Ints, Ints] = NO_ROWS, NO_ROWS  # ids of the last message and their places: the next one often has the same
         self._has_flight = False
+        self._steady: _Steady | None = None
 
     def take(self, message: Message, place_of: PlaceOf, heard_ms: int) -> Usage | None:
         """Note a message that came at `heard_ms`; return what it has new. None: nothing, as in a copy.
@@ -123,6 +140,7 @@ class Peer:
 
     def _assign(self, number: int, place: int, base: int) -> None:
         """Let an id have this place, and no other id."""
+        self._end_steady()
         self._last = NO_ROWS, NO_ROWS
         self._ids.pop(int(self._places[number]), None)
         self._places[number] = place
@@ -137,21 +155,43 @@ class Peer:
     def _new(self, totals: Entries) -> Usage:
         if not len(totals):
             return NOTHING
+        words = totals.view(np.int64)
+        heads, now = words[::2], words[1::2]
+        steady = self._steady
+        if steady is not None and len(heads) == len(steady.heads) and not np.count_nonzero(heads != steady.heads):
+            highest = np.maximum(now, steady.totals)
+            amounts, steady.totals = highest - steady.totals, highest
+            return Usage(steady.places, amounts, NO_ROWS, steady.rounds)
+        self._end_steady()
         places = self._places_of(totals["id"])
-        if places.min() < 0:
+        are_all_known = places.min() >= 0
+        if not are_all_known:
             is_known = places >= 0
-            places, totals = places[is_known], totals[is_known]
-        before, now = self._totals[places], totals["total"]
-        amounts = np.maximum(now - before, 0)
-        self._totals[places] = before + amounts
-        flight = totals["flight"]
+            places, totals, now = places[is_known], totals[is_known], now[is_known]
+        before = self._totals[places]
+        highest = np.maximum(now, before)
+        change, rounds = self._set_flight(places, totals["flight"])
+        if are_all_known:
+            self._steady = _Steady(heads.copy(), places, highest, rounds)
+        else:
+            self._totals[places] = highest
+        return Usage(places, highest - before, change, rounds)
+
+    def _set_flight(self, places: Ints, flight: npt.NDArray[np.uint32]) -> tuple[Ints, Ints]:
+        """Note usage in flight, as in `TOTAL`; return its change, and the places of groups with a throttle round."""
         if not self._has_flight and not flight.any():
-            return Usage(places, amounts, NO_ROWS, NO_ROWS)
+            return NO_ROWS, NO_ROWS
         self._has_flight = True
-        flight = flight.astype(np.int64)
-        in_flight, was = (flight >> 1) << 10, self._flight[places]
+        flights = flight.astype(np.int64)
+        in_flight, was = (flights >> 1) << 10, self._flight[places]
         self._flight[places] = in_flight
-        return Usage(places, amounts, in_flight - was, places[(flight & 1) == 1])
+        return in_flight - was, places[(flights & 1) == 1]
+
+    def _end_steady(self) -> None:
+        """Put the totals of the last message into the arrays, before these change or are read."""
+        if self._steady is not None:
+            self._totals[self._steady.places] = self._steady.totals
+            self._steady = None
 
     def _places_of(self, numbers: npt.NDArray[np.uint32]) -> Ints:
         """Return the places of ids."""
@@ -165,6 +205,7 @@ class Peer:
 
     def lose_flight(self) -> Usage:
         """Return the change when the member's usage in flight no longer counts."""
+        self._end_steady()
         places = np.fromiter(self._ids, np.int64, len(self._ids))
         places = places[self._flight[places] != 0]
         change = -self._flight[places]
@@ -173,6 +214,7 @@ class Peer:
 
     def forget(self, places: Ints) -> None:
         """These places belong to other groups, or to none."""
+        self._end_steady()
         self._last = NO_ROWS, NO_ROWS
         for place in places.tolist():
             number = self._ids.pop(place, None)

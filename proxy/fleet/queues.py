@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from proxy.fleet.clock import Clock
-from proxy.fleet.rows import FleetRows, Ints, Places, WaitingFetches
+from proxy.fleet.rows import FleetRows, Ints, Places, Reading, WaitingFetches
 from proxy.fleet.wire import NO_QUEUES, QUEUE, Entries
 from proxy.shared_usage.segment import FETCH_TIMES
 
@@ -54,10 +54,10 @@ class FleetQueues:
 
     # --- own queues
 
-    def changes(self, clock: Clock, now_ms: int) -> Entries:
-        """Return the entries to publish."""
-        rows = self._rows.shared_rows()
-        if not len(rows) or not (self._rows.has_queues(rows) or self._counts[rows].any()):
+    def changes(self, reading: Reading, clock: Clock, now_ms: int) -> Entries:
+        """Return the entries to publish, of the rows of a reading."""
+        rows = reading.rows
+        if not (reading.has_queues or self._counts[rows].any()):
             return NO_QUEUES
         queues = self._rows.queues(rows, now_ms)
         counts, fronts, sums = queues.counts.sum(axis=1), queues.fronts.sum(axis=1), queues.times.sum(axis=(1, 2))

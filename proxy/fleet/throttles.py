@@ -15,7 +15,7 @@ import numpy as np
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.fleet.clock import Clock
-from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.rows import NO_ROWS, FleetRows, Ints
 from proxy.fleet.wire import NO_THROTTLES, THROTTLE, Entries
 
 LEFT: Final = 0
@@ -38,6 +38,8 @@ class FleetThrottles:
     def __init__(self, rows: FleetRows) -> None:
         self._rows = rows
         self._seen: Ints = np.zeros(len(rows.generations), np.int64)
+        self._seen_change = -1
+        self._seen_rows: Ints = NO_ROWS
         self._generations: dict[int, int] = {}
         self._again: set[int] = set()
         self._known: dict[int, Counter[int]] = {}
@@ -59,11 +61,14 @@ class FleetThrottles:
 
     def _changed_rows(self) -> list[int]:
         """Return the rows whose throttles have changed since the last call, and those that another process was changing then."""
-        rows = self._rows.shared_rows()
+        again, self._again = self._again, set()
+        change, rows = self._rows.departed_change, self._rows.shared_rows()
+        if change == self._seen_change and rows is self._seen_rows:
+            return sorted(again)
+        self._seen_change, self._seen_rows = change, rows
         numbers = self._rows.departed_changes(rows)
         changed = rows[numbers != self._seen[rows]]
         self._seen[rows] = numbers
-        again, self._again = self._again, set()
         return sorted({*changed.tolist(), *again})
 
     def _changes_of(self, row: int, now_ms: int) -> Iterator[Change]:

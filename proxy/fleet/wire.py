@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from hashlib import sha256
+from operator import mul
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from proxy.fleet.connections.entries import CONNECTION, NO_CONNECTIONS, Connections
+from proxy.fleet.connections.entries import NO_CONNECTIONS, Connections
 from proxy.fleet.keys import FleetKeys
 from proxy.shared_usage.segment import FETCH_TIMES
 
@@ -108,8 +109,9 @@ class Message(NamedTuple):
 NO_NAMES: Final[Entries] = np.zeros(0, NAME)
 NO_TOTALS: Final[Entries] = np.zeros(0, TOTAL)
 NO_THROTTLES: Final[Entries] = np.zeros(0, THROTTLE)
-_KINDS: Final = (NAME, TOTAL, THROTTLE, CONNECTION, QUEUE)
+_NOTHING: Final[tuple[Entries, ...]] = (NO_NAMES, NO_TOTALS, NO_THROTTLES, NO_CONNECTIONS, NO_QUEUES)
 """The kinds of entries, in the order of a message."""
+_ENTRY_BYTES: Final = tuple(kind.itemsize for kind in _NOTHING)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(About)
 
@@ -117,7 +119,8 @@ _DECODER: Final = msgspec.msgpack.Decoder(About)
 def size_of(names: int, totals: int, throttles: int, connections: int = 0, queues: int = 0) -> int:
     """Return the size of a message without a description, in bytes."""
     counts = (names, totals, throttles, connections, queues)
-    return _HEADER.size + sum(count * kind.itemsize for kind, count in zip(_KINDS, counts, strict=True)) + HMAC_BYTES
+    entries: int = sum(map(mul, counts, _ENTRY_BYTES))
+    return _HEADER.size + entries + HMAC_BYTES
 
 
 def encoded(message: Message, keys: FleetKeys) -> bytes:
@@ -180,7 +183,7 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
 def _arrays(data: bytes, at: int, counts: list[int]) -> list[Entries]:
     """Return the arrays of all kinds of entries, which begin at `at`."""
     found: list[Entries] = []
-    for kind, count in zip(_KINDS, counts, strict=True):
-        found.append(np.frombuffer(data, kind, count, at))
-        at += count * kind.itemsize
+    for nothing, count in zip(_NOTHING, counts, strict=True):
+        found.append(np.frombuffer(data, nothing.dtype, count, at) if count else nothing)
+        at += count * nothing.itemsize
     return found

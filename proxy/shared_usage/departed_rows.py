@@ -1,5 +1,8 @@
 """The part of the segment with the throttles that departed connections left: words for each row, which any worker writes.
 
+The first word is a random number, another one after each change of any row: who follows all rows reads them only then. A number that
+increases would need a lock for all rows, since two workers that increase it at once can leave one increase.
+
 The words of a row are: the end of its longest throttle, the end of one that applies to every new connection, the number of the other
 throttles, a number that increases with each change, and the ends, ascending. An end is in monotonic milliseconds, 0: none. A lock of the
 row protects changes.
@@ -7,6 +10,7 @@ row protects changes.
 
 from __future__ import annotations
 
+import secrets
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +19,8 @@ from typing import Final
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.file_lock import DEPARTED_AT, try_lock
 
+FIRST_ROW_AT: Final = 8
+"""Index of the first row: the number of the last change has a cache line of its own."""
 DEPARTED_WORDS: Final = 128
 CHANGES_AT: Final = 3
 """Index of the number of changes in the words of a row."""
@@ -31,7 +37,7 @@ class DepartedRows:
 
     Args:
         descriptor: the memory file.
-        words: the words of all rows, `DEPARTED_WORDS` for each.
+        words: `FIRST_ROW_AT`, and `DEPARTED_WORDS` for each row.
     """
 
     __slots__ = ("_descriptor", "words")
@@ -40,9 +46,14 @@ class DepartedRows:
         self._descriptor = descriptor
         self.words = words
 
+    @property
+    def change(self) -> int:
+        """A number that is another one after each change of any row. Who reads it before the rows misses no change."""
+        return self.words[0]
+
     def until_ms(self, row: int) -> int:
         """Return the end of the longest throttle in monotonic ms, which may have passed; 0: there is none. Takes no lock."""
-        return self.words[row * DEPARTED_WORDS]
+        return self.words[_first_word(row)]
 
     @contextmanager
     def locked(self, row: int) -> Iterator[DepartedThrottles | None]:
@@ -60,19 +71,28 @@ class DepartedRows:
 
     def clear(self, row: int) -> None:
         """Remove all throttles of a row that is assigned to another group."""
-        at = row * DEPARTED_WORDS
+        at = _first_word(row)
         self.words[at : at + CHANGES_AT] = array("q", [0] * CHANGES_AT)
-        self.words[at + CHANGES_AT] += 1
+        self._note_change(at)
 
     def _read(self, row: int) -> DepartedThrottles:
-        at = row * DEPARTED_WORDS
+        at = _first_word(row)
         _, for_all_until_ms, count = self.words[at : at + CHANGES_AT].tolist()
         return DepartedThrottles(self.words[at + _ENDS : at + _ENDS + count].tolist(), for_all_until_ms, DEPARTED_MAX)
 
     def _write(self, row: int, throttles: DepartedThrottles) -> None:
-        words, until_ms, at = self.words, throttles.until_ms, row * DEPARTED_WORDS
+        words, until_ms, at = self.words, throttles.until_ms, _first_word(row)
         words[at + _ENDS : at + _ENDS + len(until_ms)] = array("q", until_ms)
         words[at + 2] = len(until_ms)
         words[at + 1] = throttles.for_all_until_ms
         words[at] = throttles.longest_until_ms(0)
-        words[at + CHANGES_AT] += 1
+        self._note_change(at)
+
+    def _note_change(self, at: int) -> None:
+        """Note that the row whose words begin at `at` has changed."""
+        self.words[at + CHANGES_AT] += 1
+        self.words[0] = secrets.randbits(62)
+
+
+def _first_word(row: int) -> int:
+    return FIRST_ROW_AT + row * DEPARTED_WORDS

@@ -38,11 +38,11 @@ from typing import Final
 
 from proxy.base.errors import ProxyError
 from proxy.shared_usage.broker_rows import broker_words, claim_broker
-from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
+from proxy.shared_usage.departed_rows import DEPARTED_WORDS, FIRST_ROW_AT, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 8
+VERSION: Final = 9
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -155,7 +155,7 @@ class Segment:
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
         row_words = _row_words(workers, slots, has_fleet=has_fleet)
-        os.truncate(descriptor, (_departed_at(workers, rows_max, row_words) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
+        os.truncate(descriptor, (_departed_at(workers, rows_max, row_words) + FIRST_ROW_AT + rows_max * DEPARTED_WORDS) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         header = struct.pack("9q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63), 0, has_fleet)
         os.pwrite(descriptor, header, 0)

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,8 @@ from proxy.fleet.bus.bus import Received
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
 from proxy.fleet.own_usage import REPEAT_MS, SILENT_MS
-from proxy.fleet.wire import NO_THROTTLES, Entries, Message, encoded
+from proxy.fleet.peers import Peer, Usage
+from proxy.fleet.wire import NAME, NO_THROTTLES, TOTAL, Entries, Message, encoded
 from proxy.shared_usage.segment import FLEET_NOTES
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember, exchange
@@ -117,6 +119,85 @@ def test_loss_duplication_and_disorder_change_no_total(events: list[tuple[int, i
             assert [step.answer for step in worker.steps] == replay(BOUND, worker.steps)
 
 
+PEER_GROUPS = 3
+PEER_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["message"] * 6 + ["name"] * 2 + ["forget", "lose_flight"]),
+        st.integers(0, PEER_GROUPS - 1),
+        st.sampled_from([0, 5]),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+class PeerSteps:
+    """A peer that hears messages, and what its usage is by plain arithmetic."""
+
+    def __init__(self) -> None:
+        self.peer = Peer(1, 2 * PEER_GROUPS)
+        self.known: dict[int, tuple[int, int]] = {}  # total and flight, by id
+        self.places = list(range(PEER_GROUPS))  # by id
+        self.sequence = 0
+
+    def hear(self, ids: list[int], names: list[int], flight: int) -> Usage:
+        """Let the peer hear a message whose totals have all increased."""
+        self.sequence += 1
+        entries, its = np.zeros(len(ids), TOTAL), np.zeros(len(names), NAME)
+        entries["id"], entries["flight"], entries["total"] = ids, flight, [self.total(at) for at in ids]
+        its["id"], its["low"] = names, [self.places[at] for at in names]
+        message = Message(1, self.sequence, 0, 0, None, its, entries, NO_THROTTLES)
+        usage = self.peer.take(message, lambda digest: digest[8], START_MS)
+        assert usage is not None
+        return usage
+
+    def total(self, number: int) -> int:
+        """Return the total of an id in the last message."""
+        return 1_000 * number + 10 * self.sequence
+
+    def message(self, left_out: int, flight: int) -> None:
+        """Compare a message about all groups, or all but the last one."""
+        ids = list(range(PEER_GROUPS - (left_out == PEER_GROUPS - 1)))
+        usage = self.hear(ids, [], flight)
+        known, in_flight = [at for at in ids if at in self.known], flight >> 1 << 10
+        assert usage.places.tolist() == [self.places[at] for at in known]
+        assert usage.amounts.tolist() == [self.total(at) - self.known[at][0] for at in known]
+        assert usage.rounds.tolist() == [self.places[at] for at in known if flight & 1]
+        change = [in_flight - self.known[at][1] for at in known]
+        assert usage.flight.tolist() == change or (not len(usage.flight) and not any(change))
+        self.known.update((at, (self.total(at), in_flight)) for at in known)
+
+    def name(self, number: int, _: int) -> None:
+        """Let an id be that of another group, or of a group again; its total counts from 0 on."""
+        if number in self.known:
+            self.places[number] = (self.places[number] + PEER_GROUPS) % (2 * PEER_GROUPS)
+        self.hear([], [number], 0)
+        self.known[number] = 0, 0
+
+    def forget(self, number: int, _: int) -> None:
+        """Let the place of an id be that of another group."""
+        self.peer.forget(np.array([self.places[number]]))
+        self.known.pop(number, None)
+
+    def lose_flight(self, _: int, __: int) -> None:
+        """Compare the end of all usage in flight."""
+        lost = self.peer.lose_flight()
+        ends = {self.places[at]: -flight for at, (_, flight) in self.known.items() if flight}
+        assert dict(zip(lost.places.tolist(), lost.flight.tolist(), strict=True)) == ends
+        self.known = {at: (total, 0) for at, (total, _) in self.known.items()}
+
+
+@settings(deadline=None)
+@given(steps=PEER_STEPS)
+def test_usage_of_a_peer_is_the_difference_of_its_totals(steps: list[tuple[str, int, int]]) -> None:
+    """What is new in a message is each known group's increase of the total and change of the flight, whatever the last message had."""
+    peer = PeerSteps()
+    for group in range(PEER_GROUPS):
+        peer.name(group, 0)
+    for what, which, flight in steps:
+        getattr(peer, what)(which, flight)
+
+
 def test_a_hub_that_is_started_again_counts_nothing_twice_and_loses_nothing() -> None:
     """After the hub of either side is started again, with the history of the bus read once more, totals are equal."""
     one, other = members()
@@ -160,7 +241,7 @@ def test_groups_of_a_broker_without_a_node_id_stay_local() -> None:
     for scope_key, is_shared in (("kafka-1:9092", False), ("1", True), ("cluster", True)):
         one, _ = members(scope_key=scope_key)
         one.workers[0].record(10.0, START_MS)
-        assert bool(one.own.changes(10, START_MS, members=1)[1].size) is is_shared or not one.publish(START_MS + 1)
+        assert bool(one.own.changes(one.reading(), 10, START_MS, members=1)[1].size) is is_shared or not one.publish(START_MS + 1)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +375,7 @@ def test_ids_that_lie_are_refused() -> None:
     one.workers[0].record(10.0, START_MS)
     for worker in one.workers:
         worker.publish(START_MS)
-    names, totals = one.own.changes(10, START_MS, members=1)
+    names, totals = one.own.changes(one.reading(), 10, START_MS, members=1)
     totals["id"] = 1 << 20
     data = encoded(Message(one.segment.incarnation, 1, 0, 0, None, names, totals, NO_THROTTLES), KEYS)
     assert not other.receive(data, START_MS)

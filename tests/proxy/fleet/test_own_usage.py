@@ -21,7 +21,7 @@ def sent(member: FleetMember, now_ms: int, members: int = 1) -> list[int]:
     """Return the totals that the member publishes."""
     for worker in member.workers:
         worker.publish(now_ms)
-    return [int(total) for total in member.own.changes(100, now_ms, members=members)[1]["total"]]
+    return [int(total) for total in member.own.changes(member.reading(), 100, now_ms, members=members)[1]["total"]]
 
 
 def sent_times(member: FleetMember, amount: float, steps: int) -> list[int]:
@@ -121,5 +121,5 @@ def test_groups_with_the_largest_part_of_their_bound_precede() -> None:
     for bound, amount in amounts.items():
         make({"client-id": f"{bound}"}, bound).record_unchecked(amount, START_MS)
     usage.publish_all(START_MS)
-    found = [member.own.changes(1, START_MS + at, members=1)[1]["total"].tolist() for at in range(4)]
+    found = [member.own.changes(member.reading(), 1, START_MS + at, members=1)[1]["total"].tolist() for at in range(4)]
     assert found == [[500], [1_000], [5_000], []]

@@ -44,6 +44,22 @@ def test_beyond_the_limit_the_longest_holds_for_all() -> None:
     assert second.take_throttle(1_000 + DEPARTED_MAX) == 0
 
 
+def test_each_change_of_any_row_has_another_number() -> None:
+    """A throttle that is left, one that is taken over, and a row that a group gets change the number; a look at a row does not."""
+    segment = new_segment(2)
+    group = SharedWorker(segment, 0, BOUND, 0).group
+    numbers = [segment.departed.change]
+    group.leave_throttle(9_000, 1)
+    numbers.append(segment.departed.change)
+    group.take_throttle(2)
+    numbers.append(segment.departed.change)
+    segment.claim(b"another group..."[:16], 1, 3)
+    numbers.append(segment.departed.change)
+    assert len(set(numbers)) == len(numbers)
+    assert group.take_throttle(4) == 0
+    assert segment.departed.change == numbers[-1]
+
+
 def test_a_dead_workers_throttles_stay() -> None:
     """The throttles of a worker that died are taken over once, in whichever worker."""
     segment = new_segment(2)

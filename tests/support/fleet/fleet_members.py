@@ -9,7 +9,7 @@ from proxy.fleet.clock import Clock
 from proxy.fleet.keys import FleetKeys, fleet_keys
 from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
-from proxy.fleet.rows import FleetRows
+from proxy.fleet.rows import FleetRows, Reading
 from proxy.fleet.wire import About, Message, encoded
 from proxy.shared_usage.segment import Segment
 from quota.entity import ClientQuotaType
@@ -71,9 +71,9 @@ class FleetMember:
             worker.publish(now_ms)
         throttles = self.members.throttles.changes(self.clock, now_ms)
         members = 1 + len(list(self.members.live(now_ms)))
-        queues = self.members.queues.changes(self.clock, now_ms)
+        queues = self.members.queues.changes(self.reading(), self.clock, now_ms)
         also_named = np.concatenate((throttles["id"], queues["id"])).astype(np.int64)
-        names, totals = self.own.changes(1_000, now_ms, also_named, members=members)
+        names, totals = self.own.changes(self.reading(), 1_000, now_ms, also_named, members=members)
         if self.assumes_silence:
             self.members.update(now_ms, self.lag_ms, is_cut_off=self.is_cut_off)
         else:
@@ -85,6 +85,10 @@ class FleetMember:
             for some in in_messages(names, totals)
         ]
         return [encoded(message, self.keys) for message in messages]
+
+    def reading(self) -> Reading:
+        """Return what the rows that the fleet shares contain."""
+        return self.rows.reading(self.rows.shared_rows())
 
     def receive(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
         """Take a message and record it; return whether it was new."""
