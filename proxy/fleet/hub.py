@@ -30,9 +30,9 @@ HEARTBEAT_MS: Final = 1_000
 EXPIRE_MS: Final = 1_000
 UPDATE_S: Final = 0.1
 """Interval in which factors, and what is assumed of members that are not heard, are brought up to date."""
-PAUSE_MS: Final = 2
+PAUSE_MS: Final = 3
 """Time between two reads of the bus for each other member, so that messages of many members are recorded together."""
-PAUSE_MS_MAX: Final = 25
+PAUSE_MS_MAX: Final = 35
 WATCH_S: Final = 0.5
 HISTORY_MS: Final = 60_000
 """Part of the log that is read at the start: totals of active groups are in it."""
