@@ -17,7 +17,9 @@ _AMOUNT_END: Final = 2**33
 _BOUND_END: Final = 2.0**53
 _QUOTIENT_END: Final = 2.0**50
 _ERROR: Final = 2.0**-51
-"""Highest relative error of a quotient: a conversion, a division and a product have at most 2^-53 each."""
+"""Highest relative error of a quotient: a conversion, a division and two products have less than 2^-53 each."""
+_REACH: Final = 2.5 * _ERROR
+"""A quotient is at most twice the error below the exact one."""
 _REACH_NS: Final = 2**62
 _LONG_ROW: Final = 8
 """From so many requests of a row on, on average, two reductions of rows take less time than a running maximum."""
@@ -46,37 +48,76 @@ class Leads(NamedTuple):
         return cls(leads_ns.take(rows), int(leads_ns.max()), lambda: leads_ns)
 
 
-def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS, numbers: Ints | None = None) -> Ints:
+def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS) -> Ints:
     """Return the cost of each amount under its bound, in nanoseconds.
-
-    Nearly all are found by floating-point numbers: their error cannot change the result unless the quotient is near a whole number.
 
     Args:
         amounts: bytes, or nanoseconds of handler time, of each request; not negative.
         bounds: bytes per second, or percent of one thread.
         unit_ns: as in `cost_ns`.
-        numbers: for how many amounts in a row each bound holds; None: there is one for each.
     """
     if not len(amounts):
         return np.zeros(0, np.int64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        per_unit = float(unit_ns) / bounds
-        quotients = per_unit if numbers is None else np.repeat(per_unit, numbers)
+        quotients = _per_unit(bounds, unit_ns)
         np.multiply(quotients, amounts, out=quotients)
-    highest = float(quotients.max())
-    if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
-        return _near_whole(amounts, bounds if numbers is None else np.repeat(bounds, numbers), unit_ns)
+    if not _can_decide(float(quotients.max()), bounds):
+        return _near_whole(amounts, bounds, unit_ns)
+    costs, near = _rounded_up(quotients, float(quotients.max()))
+    costs[near] = _near_whole(amounts[near], bounds[near], unit_ns)
+    return costs
+
+
+def costs_of_groups_ns(
+    amounts: Ints, bounds: NDArray[np.float64], numbers: Ints, largest: Ints, unit_ns: int = BYTES_NS
+) -> tuple[Ints, int]:
+    """Return the costs of requests of groups, one group behind the other, as `costs_ns` gives them, and the highest of them, or more.
+
+    Args:
+        amounts: of each request; not negative. There has to be one.
+        bounds: of each group.
+        numbers, largest: number of requests, and largest amount, of each group.
+        unit_ns: as in `cost_ns`.
+    """
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        per_unit = _per_unit(bounds, unit_ns)
+        highest = float((per_unit * largest).max())  # rounding keeps the order of quotients
+        if not _can_decide(highest, bounds):
+            costs = _near_whole(amounts, np.repeat(bounds, numbers), unit_ns)
+            return costs, int(costs.max())
+        quotients = np.repeat(per_unit, numbers)
+        np.multiply(quotients, amounts, out=quotients)
+    costs, near = _rounded_up(quotients, highest)
+    if len(near):
+        costs[near] = _near_whole(amounts[near], bounds.take(np.searchsorted(np.cumsum(numbers), near, side="right")), unit_ns)
+    return costs, int(highest) + 2
+
+
+def _per_unit(bounds: NDArray[np.float64], unit_ns: int) -> NDArray[np.float64]:
+    """Return a little less than the cost of one unit under each bound, so that no quotient is above the exact one."""
+    per_unit: NDArray[np.float64] = float(unit_ns) / bounds * (1.0 - _ERROR)
+    return per_unit
+
+
+def _can_decide(highest: float, bounds: NDArray[np.float64]) -> bool:
+    """Return True when floating-point numbers can decide most costs; False also when a quotient is not a number."""
+    return highest < _QUOTIENT_END and float(bounds.min()) > 0.0
+
+
+def _rounded_up(quotients: NDArray[np.float64], highest: float) -> tuple[Ints, Ints]:
+    """Return quotients as integers, in their own memory, and the positions of those whose error could change the result.
+
+    A quotient is not above the exact one. Rounded up, both are equal unless a whole number is so near above the quotient.
+
+    Args:
+        highest: the highest of them.
+    """
     whole = np.ceil(quotients)
     np.subtract(whole, quotients, out=quotients)
-    error, near = highest * _ERROR, None
-    if float(quotients.min()) <= error or float(quotients.max()) >= 1.0 - error:
-        near = np.flatnonzero((quotients <= error) | (quotients >= 1.0 - error))
-    costs = quotients.view(np.int64)  # the memory is used again
+    near = np.flatnonzero(quotients <= highest * _REACH)
+    costs = quotients.view(np.int64)
     np.copyto(costs, whole, casting="unsafe")
-    if near is not None:
-        of_near = near if numbers is None else np.searchsorted(np.cumsum(numbers), near, side="right")
-        costs[near] = _near_whole(amounts[near], bounds.take(of_near), unit_ns)
-    return costs
+    return costs, near
 
 
 def _near_whole(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int) -> Ints:
@@ -119,7 +160,9 @@ def leads_before_ns(times_ns: Ints, costs: Ints, first_lead_ns: int) -> Ints:
     return leads
 
 
-def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int, rows: Ints) -> Leads:
+def leads_of_schedules_ns(
+    times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int, rows: Ints, *, highest_cost_ns: int
+) -> Leads:
     """Return the leads of several schedules, one behind the other, as `leads_before_ns` gives them.
 
     All are computed at once: the times of each schedule are moved behind those of the one before, so that no maximum reaches beyond its
@@ -132,8 +175,9 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
         first_leads_ns: the lead before that; not below 0.
         span_ns: the latest of all times less the earliest.
         rows: position of the first request of each row, ascending; each schedule begins a row.
+        highest_cost_ns: the highest of `costs`, or more.
     """
-    if not _move_apart(times_ns, costs, begins, first_leads_ns, span_ns):
+    if not _move_apart(times_ns, costs, begins, first_leads_ns, span_ns, highest_cost_ns):
         return Leads.of(_leads_one_by_one(times_ns, costs, begins, first_leads_ns), rows)
     of_requests = functools.partial(_leads_behind, times_ns, costs, begins, first_leads_ns)
     if len(times_ns) < _LONG_ROW * len(rows):
@@ -147,22 +191,19 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
     return Leads(before, highest_ns, of_requests)
 
 
-def _move_apart(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int) -> bool:
+def _move_apart(times_ns: Ints, costs: Ints, begins: Ints, first_leads_ns: Ints, span_ns: int, highest_cost_ns: int) -> bool:
     """Move each time back by the costs of its schedule before it, and each schedule behind those before it.
 
-    The lead before a request is then the latest moved time before it, less its own.
+    The lead before a request is then the latest moved time before it, less its own. How far a schedule is moved follows from the number of
+    requests before it, since sums of their costs would take another pass.
 
     Returns:
-        False when this takes more than 62 bits; nothing is moved then.
+        False when this may take more than 62 bits; nothing is moved then.
     """
     stride = span_ns + int(first_leads_ns.max()) + 1
-    if int(costs.max()) * len(costs) >= _REACH_NS and float(costs.sum(dtype=np.float64)) >= _REACH_NS:
+    if stride * len(begins) + highest_cost_ns * len(costs) >= _REACH_NS:
         return False
-    totals = np.add.reduceat(costs, begins)
-    stride += int(totals.max())
-    if stride * len(begins) >= _REACH_NS:
-        return False
-    costs[begins[1:] - 1] -= totals[:-1] + stride
+    costs[begins[1:] - 1] -= np.diff(begins) * highest_cost_ns + stride
     np.cumsum(costs, out=costs)  # the cost of the requests of the schedule up to each, less the strides
     times_ns[1:] -= costs[:-1]
     times_ns[begins] += first_leads_ns

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quota.paced_costs import costs_ns, leads_before_ns, leads_of_schedules_ns
+from quota.paced_costs import costs_ns, costs_of_groups_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import BYTES_NS, ENDLESS_NS, HANDLER_TIME_NS, SECOND_NS, PacedSchedule, cost_ns, rescaled_ns
 
 BOUNDS = st.one_of(st.floats(2.0, 1e9), st.sampled_from([3.0, 7.5, 1e6, 2e6]))
@@ -58,7 +58,24 @@ def test_many_costs_are_those_of_one_by_one(unit_ns: int, pairs: list[tuple[int,
     amounts, bounds = np.array([amount for amount, _ in pairs], np.int64), np.array([bound for _, bound in pairs], np.float64)
     expected = [cost_ns(*pair, unit_ns) for pair in pairs]
     assert costs_ns(amounts, bounds, unit_ns).tolist() == expected
-    assert costs_ns(np.repeat(amounts, 3), bounds, unit_ns, np.full(len(pairs), 3)).tolist() == np.repeat(expected, 3).tolist()
+
+
+@pytest.mark.parametrize("unit_ns", [BYTES_NS, HANDLER_TIME_NS])
+@given(
+    groups=st.lists(
+        st.tuples(st.lists(st.one_of(AMOUNTS, st.integers(2**31, 2**40)), min_size=1, max_size=5), st.one_of(BOUNDS, st.floats(0.0, 2.0))),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_costs_of_groups_are_those_of_one_by_one(unit_ns: int, groups: list[tuple[list[int], float]]) -> None:
+    """Costs of groups that are computed together equal costs that are computed one by one, and none is above the highest one."""
+    amounts = np.array([amount for its, _ in groups for amount in its], np.int64)
+    bounds = np.array([bound for _, bound in groups], np.float64)
+    numbers, largest = np.array([len(its) for its, _ in groups]), np.array([max(its) for its, _ in groups])
+    costs, highest_ns = costs_of_groups_ns(amounts, bounds, numbers, largest, unit_ns)
+    assert costs.tolist() == [cost_ns(amount, bound, unit_ns) for its, bound in groups for amount in its]
+    assert highest_ns >= costs.max()
 
 
 @settings(max_examples=200)
@@ -135,7 +152,8 @@ def test_leads_of_several_schedules_are_those_of_each(
     all_times = np.concatenate(times)
     span_ns = int(all_times.max() - all_times.min())
     rows = np.union1d(begins, np.arange(0, len(all_times), row_length))  # long rows are reduced without a running maximum
-    leads = leads_of_schedules_ns(all_times, np.concatenate(costs), begins, np.array(firsts), span_ns, rows)
+    all_costs = np.concatenate(costs)
+    leads = leads_of_schedules_ns(all_times, all_costs, begins, np.array(firsts), span_ns, rows, highest_cost_ns=int(all_costs.max()))
     assert np.maximum(leads.before_rows_ns, 0).tolist() == np.array(expected)[rows].tolist()
     assert leads.highest_ns >= max(expected)
     assert np.maximum(leads.of_requests(), 0).tolist() == expected

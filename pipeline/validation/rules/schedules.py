@@ -14,7 +14,7 @@ import numpy as np
 from metering_format.event_kinds import EXCUSED_MS
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
-from quota.paced_costs import Leads, costs_ns, leads_before_ns, leads_of_schedules_ns
+from quota.paced_costs import Leads, costs_of_groups_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, rescaled_ns
 
 
@@ -30,7 +30,7 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
         findings: where divergences are added.
     """
     assert rows.lead_ns is not None
-    found = _leads_ns(rows, rows.lead_ns, _costs_ns(rows, unit_ns))
+    found = _leads_ns(rows, rows.lead_ns, *_costs_ns(rows, unit_ns))
     _check_leads(rows, rows.lead_ns, np.maximum(found.before_rows_ns, 0), judged, begins_run, findings)
     if found.highest_ns <= burst_ms * MS_NS:
         return
@@ -48,20 +48,22 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
         findings.add(Finding(Kind.EARLY, *place, f"at most {burst_ms * MS_NS} ns", f"{leads[event]} ns", what), number)
 
 
-def _costs_ns(rows: Rows, unit_ns: int) -> Ints:
-    """Return the cost of each event; 0 for one that the schedule does not count."""
-    amounts = rows.value if int(rows.value.min()) >= 0 else np.maximum(rows.value, 0)
+def _costs_ns(rows: Rows, unit_ns: int) -> tuple[Ints, int]:
+    """Return the cost of each event, 0 for one that the schedule does not count, and the highest cost, or more."""
     begins = rows.is_new_group.copy()
     begins[1:] |= rows.bound[1:] != rows.bound[:-1]
     firsts = np.flatnonzero(begins)
-    costs = costs_ns(amounts, rows.bound.take(firsts), unit_ns, np.diff(rows.event_at.take(firsts), append=rows.events))
+    events = rows.event_at.take(firsts)
+    amounts = rows.value if int(rows.value.min()) >= 0 else np.maximum(rows.value, 0)
+    largest = np.maximum.reduceat(amounts, events)
+    costs, highest_ns = costs_of_groups_ns(amounts, rows.bound.take(firsts), np.diff(events, append=rows.events), largest, unit_ns)
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
     if not (counts.all() and rows.paced.all()):
         costs[~(counts & rows.paced.take(rows.row_of))] = 0
-    return costs
+    return costs, highest_ns
 
 
-def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Leads:
+def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints, highest_cost_ns: int) -> Leads:
     """Return the leads of schedules, and leads of 0 before the events of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
@@ -83,7 +85,9 @@ def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints) -> Leads:
         first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
     first_ms, last_ms = rows.ends_ms
     span_ns = (last_ms - first_ms) * MS_NS
-    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0), span_ns, rows.event_at)
+    first_leads_ns = np.maximum(first_leads_ns, 0)
+    times_ns = rows.ts_ms * MS_NS
+    return leads_of_schedules_ns(times_ns, costs, begins, first_leads_ns, span_ns, rows.event_at, highest_cost_ns=highest_cost_ns)
 
 
 def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Flags) -> Ints:
