@@ -1,15 +1,17 @@
 """Paced decisions and decisions of windows, judged in turns on one core: are all right, and which is judged faster?"""
 
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
 from bench.metering.trace import Shape, totals
-from pipeline.memory import keep_memory
+from pipeline.memory import ARROW_KEEPS, keep_memory
 from pipeline.validation.local import validate
 
 WINDOW, PACED = "window", "paced"
@@ -50,21 +52,34 @@ class Judged(NamedTuple):
 
 
 def judged_paced(folder: Path, make: Callable[[Path, str, Shape], None], events: int) -> Judged:
-    """Make both traces unless they exist, and judge them in turns; the first turn, which reads files from the disk, does not count."""
+    """Make both traces unless they exist, and judge them in turns; the first turn, which reads files from the disk, does not count.
+
+    They are judged in a process of their own, with the memory settings of the command: Arrow takes them when it is loaded.
+    """
     for name in (WINDOW, PACED):
         make(folder, name, Shape(events, paced=name == PACED, connections=CONNECTIONS))
-    keep_memory()
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    os.environ.update([ARROW_KEEPS])
     times: dict[str, list[float]] = {WINDOW: [], PACED: []}
     differences = {}
-    for turn in range(TURNS + 1):
-        for name in (WINDOW, PACED) if turn % 2 else (PACED, WINDOW):
-            began = time.process_time()
-            verdict = validate(folder / name)
-            spent = time.process_time() - began
-            differences[name] = verdict.violations + events - verdict.decisions
-            if turn:
-                times[name].append(spent)
-            print(f"  {name}: {spent:.2f} s", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin) as judge:
+        for turn in range(TURNS + 1):
+            for name in (WINDOW, PACED) if turn % 2 else (PACED, WINDOW):
+                spent, decisions, violations = judge.submit(_judge, folder / name).result()
+                differences[name] = violations + events - decisions
+                if turn:
+                    times[name].append(spent)
+                print(f"  {name}: {spent:.2f} s", file=sys.stderr, flush=True)
     waits = {name: totals(folder / name)["throttled"] for name in (WINDOW, PACED)}
     return Judged(events, waits, differences, times)
+
+
+def _begin() -> None:
+    keep_memory()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+
+
+def _judge(directory: Path) -> tuple[float, int, int]:
+    """Return the CPU time in seconds, and the number of decisions and of divergences."""
+    began = time.process_time()
+    verdict = validate(directory)
+    return time.process_time() - began, verdict.decisions, verdict.violations
