@@ -128,7 +128,7 @@ def _waits_agree(rows: Rows, decided: Decisions, judged: Flags) -> bool:
     """
     waits = rows.waits
     if rows.paced.all():
-        are_checked = rows.checked.all() or rows.checked.take(waits.at).all()
+        are_checked = rows.all_checked or rows.checked.take(waits.at).all()
         return bool(are_checked and (waits.throttle_ms > 0).all())
     if rows.paced.any():
         return False

@@ -30,7 +30,7 @@ def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator
 def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
     """Return the highest rate of each row's checked events, 0 when it has none."""
     highest: Floats
-    if rows.checked.all():
+    if rows.all_checked:
         highest = np.maximum.reduceat(decided.observed, at)
         return highest
     highest = np.maximum.reduceat(np.where(rows.checked, decided.observed, -np.inf), at)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,12 +135,22 @@ class Rows:
     @functools.cached_property
     def is_new_group(self) -> Flags:
         """Whether each row is the first of its group."""
-        return _changes(self.group_ref)
+        return changes(self.group_ref)
+
+    @functools.cached_property
+    def is_new_bound(self) -> Flags:
+        """Whether each row has another bound than the row before."""
+        return changes(self.bound)
+
+    @functools.cached_property
+    def all_checked(self) -> bool:
+        """Whether every event was checked."""
+        return bool(self.checked.all())
 
     @functools.cached_property
     def is_new_sample(self) -> Flags:
         """Whether each row begins a new sample, instead of continuing the one of the row before."""
-        return self.is_new_group | _changes(self.sample_start_ms)
+        return self.is_new_group | changes(self.sample_start_ms)
 
     @functools.cached_property
     def running_total(self) -> Ints:
@@ -174,7 +184,8 @@ class Rows:
         return times_ms
 
 
-def _changes(column: Ints) -> Flags:
-    changes = np.ones(len(column), np.bool_)
-    np.not_equal(column[1:], column[:-1], out=changes[1:])
-    return changes
+def changes(column: NDArray[Any]) -> Flags:
+    """Return, for each entry, whether it is the first one or differs from the one before."""
+    differs = np.ones(len(column), np.bool_)
+    np.not_equal(column[1:], column[:-1], out=differs[1:])
+    return differs

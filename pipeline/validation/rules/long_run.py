@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from metering_format.event_kinds import EXCUSED_MS
 from pipeline.file_set import FileSet
@@ -181,7 +182,8 @@ def throttle_windows(
     active = judged & (rows.bound < UNLIMITED)
     if not rows.paced.all():
         active &= (rows.declared["throttled_n"] > 0) | rows.paced
-    throttled = rows.group_ref[np.flatnonzero(active)]
+    begins = np.flatnonzero(rows.is_new_group)  # there are far fewer groups than rows
+    throttled = rows.group_ref.take(begins[np.logical_or.reduceat(active, begins)])
     if not len(throttled):
         return {}
     excused = np.flatnonzero(rows.waits.applied_ms == EXCUSED_MS)
@@ -193,56 +195,93 @@ def throttle_windows(
 def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, burst_ms: int) -> dict[int, ThrottleWindow]:
     """Return the windows of some groups, all at once: a paced run may have thousands in each file set."""
     refs, settled_ms, connections = found
-    begins = np.flatnonzero(rows.is_new_group)  # there are far fewer groups than rows
+    begins = np.flatnonzero(rows.is_new_group)
     numbers, of_rows = np.diff(begins, append=len(rows.n)), rows.group_ref.take(begins)
     places = np.minimum(np.searchsorted(refs, of_rows), len(refs) - 1)
     from_ms = np.where(refs.take(places) == of_rows, settled_ms.take(places), NEVER_MS)
-    mine = np.flatnonzero(judged & (rows.sample_start_ms >= np.repeat(from_ms, numbers)))
-    if not len(mine):
+    counts = judged & (rows.sample_start_ms >= np.repeat(from_ms, numbers))
+    of_groups = np.add.reduceat(counts, begins, dtype=np.int64)
+    kept = np.flatnonzero(of_groups)
+    if not len(kept):
         return {}
-    group = np.repeat(places, numbers)
-    own = group.take(mine)
-    firsts = np.flatnonzero(np.append(True, own[1:] != own[:-1]))
-    first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
-    of_groups = np.diff(firsts, append=len(mine))
-    paced = of_groups if rows.paced.all() else np.add.reduceat(rows.paced[mine], firsts, dtype=np.int64)
+    places, of_groups = places[kept], of_groups[kept]
+    mine = _Ranges.of(counts, begins[kept] + numbers[kept], of_groups)
+    paced = of_groups if rows.paced.all() else mine.reduced(np.add, rows.paced)
     is_paced = paced == of_groups
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
-    bound = np.maximum.reduceat(rows.bound.take(mine), firsts)
+    bound = mine.reduced(np.maximum, rows.bound)
     unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
-    one_request = np.where(is_paced, _largest(rows, mine, firsts) * unit if paced.any() else 0, 0)
+    one_request = np.where(is_paced, _largest(rows, mine) * unit if paced.any() else 0, 0)
+    first_rows = mine.rows(mine.firsts)
     columns = (
         rows.sample_start_ms[first_rows],
-        rows.last_event_ms[last_rows],
+        rows.last_event_ms[mine.rows(mine.ends - 1)],
         rows.first_seq[first_rows],
-        np.add.reduceat(rows.total.take(mine), firsts) * unit,
-        np.add.reduceat(rows.count.take(mine), firsts),
+        mine.reduced(np.add, rows.total) * unit,
+        mine.reduced(np.add, rows.count),
         bound,
-        np.full(len(firsts), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
-        connections[group[first_rows]],
+        np.full(len(kept), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
+        connections[places],
         bound * window_s + one_request,
-        np.zeros(len(firsts), np.bool_),
+        np.zeros(len(kept), np.bool_),
         is_paced,
     )  # in the order of the fields
     windows = [ThrottleWindow(*its) for its in zip(*(column.tolist() for column in columns), strict=True)]
-    made = dict(zip(refs[group[first_rows]].tolist(), windows, strict=True))
-    for ref in refs[group[first_rows]][~is_paced & (paced > 0)].tolist():  # its pacing changed
+    made = dict(zip(refs[places].tolist(), windows, strict=True))
+    for ref in refs[places][~is_paced & (paced > 0)].tolist():  # its pacing changed
         del made[ref]
     return made
 
 
-def _largest(rows: Rows, mine: Ints, firsts: Ints) -> Ints:
-    """Return the largest value of each group in its rows of `mine`, where it begins at `firsts`."""
-    first_rows, last_rows = mine[firsts], mine[np.append(firsts[1:], len(mine)) - 1]
-    largest: Ints
-    if (last_rows - first_rows != np.diff(firsts, append=len(mine)) - 1).any():  # rows in between are not judged
-        largest = np.maximum.reduceat(np.maximum.reduceat(rows.value, rows.event_at)[mine], firsts)
-        return largest
-    ends = rows.event_at[last_rows] + rows.count[last_rows]
-    edges = np.stack((rows.event_at[first_rows], ends), axis=1).ravel()
-    edges = edges[:-1] if edges[-1] == rows.events else edges
-    largest = np.maximum.reduceat(rows.value, edges)[::2]  # every other result is of what is between two groups
-    return largest
+class _Ranges(NamedTuple):
+    """The rows of some groups that count, a range for each group.
+
+    Attributes:
+        firsts, ends: of each range, as positions in `its`.
+        its: the rows; None: all rows, since those that do not count are before the others of their group, as those of a warm-up are.
+    """
+
+    firsts: Ints
+    ends: Ints
+    its: Ints | None
+
+    @classmethod
+    def of(cls, counts: Flags, ends: Ints, numbers: Ints) -> "_Ranges":
+        """Return the ranges of groups.
+
+        Args:
+            counts: whether each row counts.
+            ends, numbers: the end of each group, and its number of rows that count, which is not 0.
+        """
+        ranges = cls(ends - numbers, ends, None)
+        if np.array_equal(ranges.reduced(np.add, counts), numbers):
+            return ranges
+        ends = np.cumsum(numbers)
+        return cls(ends - numbers, ends, np.flatnonzero(counts))
+
+    def rows(self, at: Ints) -> Ints:
+        """Return the rows at some positions."""
+        return at if self.its is None else self.its[at]
+
+    def reduced(self, ufunc: np.ufunc, column: NDArray[Any]) -> NDArray[Any]:
+        """Reduce a column of rows to one value for each range; flags to the number of those that are set."""
+        return _reduced(ufunc, column if self.its is None else column.take(self.its), self.firsts, self.ends)
+
+
+def _reduced(ufunc: np.ufunc, column: NDArray[Any], firsts: Ints, ends: Ints) -> NDArray[Any]:
+    """Reduce ranges that ascend and are not empty. Every other result is of what is between two of them."""
+    edges = np.stack((firsts, ends), axis=1).ravel()
+    edges = edges[:-1] if edges[-1] == len(column) else edges
+    reduced: NDArray[Any] = ufunc.reduceat(column, edges, dtype=np.int64 if column.dtype == np.bool_ else None)[::2]
+    return reduced
+
+
+def _largest(rows: Rows, mine: _Ranges) -> Ints:
+    """Return the largest value of each group in its rows of `mine`."""
+    if mine.its is not None:
+        return mine.reduced(np.maximum, np.maximum.reduceat(rows.value, rows.event_at))
+    last_rows = mine.ends - 1
+    return _reduced(np.maximum, rows.value, rows.event_at[mine.firsts], rows.event_at[last_rows] + rows.count[last_rows])
 
 
 def bucket_throttle_windows(steps: Steps, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
@@ -312,6 +351,9 @@ def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any
 
 def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
     """Return the groups that exceeded their bounds, fastest first. A group that is too fast over a run is so in some file set."""
-    due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in throttle_windows.items()}
-    ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in throttle_windows.items()}
-    return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
+    ratios = {}
+    for ref, one in throttle_windows.items():
+        due = one.bound * max(one.to_ms - one.from_ms, 1) / 1_000
+        if one.units > due or not due:
+            ratios[ref] = one.units / due if due else math.inf
+    return sorted(ratios, key=lambda ref: -ratios[ref])

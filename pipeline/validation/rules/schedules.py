@@ -13,7 +13,7 @@ import numpy as np
 
 from metering_format.event_kinds import EXCUSED_MS
 from pipeline.replay.findings import Finding, Findings, Kind
-from pipeline.replay.rows import Flags, Ints, Rows
+from pipeline.replay.rows import Flags, Ints, Rows, changes
 from quota.paced_costs import Leads, costs_of_groups_ns, leads_before_ns, leads_of_schedules_ns
 from quota.paced_schedule import HANDLER_TIME_NS, MS_NS, rescaled_ns
 
@@ -50,15 +50,13 @@ def check_schedules(rows: Rows, burst_ms: int, unit_ns: int, judged: Flags, begi
 
 def _costs_ns(rows: Rows, unit_ns: int) -> tuple[Ints, int]:
     """Return the cost of each event, 0 for one that the schedule does not count, and the highest cost, or more."""
-    begins = rows.is_new_group.copy()
-    begins[1:] |= rows.bound[1:] != rows.bound[:-1]
-    firsts = np.flatnonzero(begins)
+    firsts = np.flatnonzero(rows.is_new_group | rows.is_new_bound)
     events = rows.event_at.take(firsts)
     amounts = rows.value if int(rows.value.min()) >= 0 else np.maximum(rows.value, 0)
     largest = np.maximum.reduceat(amounts, events)
     costs, highest_ns = costs_of_groups_ns(amounts, rows.bound.take(firsts), np.diff(events, append=rows.events), largest, unit_ns)
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
-    if not (counts.all() and rows.paced.all()):
+    if not ((rows.all_checked or counts.all()) and rows.paced.all()):
         costs[~(counts & rows.paced.take(rows.row_of))] = 0
     return costs, highest_ns
 
@@ -70,13 +68,11 @@ def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints, highest_cost_ns: int) 
     the last decision of the window as its lead. Where the bound changes, the lead is that of the same bytes under the new bound, if
     the proxy has recorded an amount of 0 without a check at that moment; else the schedule keeps its lead.
     """
-    rebound = ~rows.is_new_group
-    rebound[1:] &= rows.paced[1:] & (rows.bound[1:] != rows.bound[:-1])
-    if rebound.any():
+    rebound = np.flatnonzero(rows.is_new_bound)  # few apart from the starts of groups
+    rebound = rebound[~rows.is_new_group[rebound] & rows.paced[rebound]]
+    if len(rebound):
         return Leads.of(_leads_over_bounds_ns(rows, recorded_ns, costs, rebound), rows.event_at)
-    changes = rows.is_new_group.copy()
-    changes[1:] |= rows.paced[1:] != rows.paced[:-1]
-    firsts = np.flatnonzero(changes)
+    firsts = np.flatnonzero(rows.is_new_group if rows.paced.all() else rows.is_new_group | changes(rows.paced))
     begins = rows.event_at[firsts]
     first_leads_ns = np.where(rows.paced[firsts], recorded_ns[firsts], 0)
     behind = np.flatnonzero(rows.paced[firsts] & ~rows.is_new_group[firsts])
@@ -90,7 +86,7 @@ def _leads_ns(rows: Rows, recorded_ns: Ints, costs: Ints, highest_cost_ns: int) 
     return leads_of_schedules_ns(times_ns, costs, begins, first_leads_ns, span_ns, rows.event_at, highest_cost_ns=highest_cost_ns)
 
 
-def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Flags) -> Ints:
+def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: Ints) -> Ints:
     """Return the same where bounds change: the lead that a schedule has then depends on all before it.
 
     Args:
@@ -99,7 +95,8 @@ def _leads_over_bounds_ns(rows: Rows, recorded_ns: Ints, costs: Ints, rebound: F
     """
     times_ns = rows.ts_ms * MS_NS
     leads = np.zeros(rows.events, np.int64)
-    is_first = rows.is_new_group | rebound | np.append(False, ~rows.paced[:-1])
+    is_first = rows.is_new_group | np.append(False, ~rows.paced[:-1])
+    is_first[rebound] = True
     is_last = np.append(is_first[1:] | ~rows.paced[1:], True)
     firsts = np.flatnonzero(rows.paced & is_first)
     ends = (rows.event_at + rows.count)[rows.paced & is_last].tolist()

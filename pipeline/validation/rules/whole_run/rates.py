@@ -74,18 +74,26 @@ class GroupRate:
 
     def add(self, position: int, part: ThrottleWindow) -> None:
         """Add the throttle window of the file set at a position of the run."""
-        goes_on = part.is_paced and self._paced_to_ms > 0  # the time between file sets counts, too
-        span_s = (part.to_ms - (self._paced_to_ms if goes_on else part.from_ms)) / 1_000
-        if not part.is_paced and (not part.connections or span_s <= 0):
-            self._is_unknown = True
         if self._is_unknown:
             return
-        self._paced_to_ms = part.to_ms if part.is_paced else 0
-        once = max(0.0, part.once - self._credit) if goes_on else 0.0 if position == self._before + 1 else part.once
-        self._credit = max(self._credit, part.once) if goes_on else part.once
-        self._k_max = self._k_max if part.is_paced else max(self._k_max, part.k)
-        self._bound_seconds += part.bound * span_s
-        self._allowed += part.bound * span_s * part.ceiling + once
+        if part.is_paced:
+            goes_on = self._paced_to_ms > 0  # the time between file sets counts, too
+            span_s = (part.to_ms - (self._paced_to_ms if goes_on else part.from_ms)) / 1_000
+            self._paced_to_ms, ceiling, once = part.to_ms, PACED_CEILING, part.credit
+        else:
+            goes_on, span_s = False, (part.to_ms - part.from_ms) / 1_000
+            if not part.connections or span_s <= 0:
+                self._is_unknown = True
+                return
+            self._paced_to_ms, ceiling, once = 0, part.ceiling, part.once
+            self._k_max = max(self._k_max, part.k)
+        due = part.bound * span_s
+        if goes_on:
+            more, self._credit = max(0.0, once - self._credit), max(self._credit, once)
+        else:
+            more, self._credit = 0.0 if position == self._before + 1 else once, once
+        self._bound_seconds += due
+        self._allowed += due * ceiling + more
         self._units += part.units
         self._seconds += span_s
         self._before = position
