@@ -181,19 +181,19 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     whole = check_samples(rows, kind.sensor, judged, findings)
     if not whole.all():
         return
-    decided = decide(rows, kind.sensor)
     burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
     if rows.paced.any():
         unit_ns = HANDLER_TIME_NS if kind.sensor.is_request_time else BYTES_NS
         check_schedules(rows, burst_ms, unit_ns, judged & rows.paced, asked.begins_run, findings)
+    if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
+        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms))
+    decided = decide(rows, kind.sensor)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     if asked.traced is not None:
         check_traced(asked.traced, rows, decided, own, judged, findings)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
-    if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
-        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly

@@ -50,7 +50,7 @@ EVERY: Final = "*"
 NEVER_MS: Final = 2**62
 
 
-class ThrottleWindow(msgspec.Struct, frozen=True):
+class ThrottleWindow(msgspec.Struct, frozen=True, gc=False):
     """The activity of one throttled group in one file set.
 
     Attributes:
@@ -206,7 +206,7 @@ def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, 
         return {}
     places, of_groups = places[kept], of_groups[kept]
     mine = _Ranges.of(counts, begins[kept] + numbers[kept], of_groups)
-    paced = of_groups if rows.paced.all() else mine.reduced(np.add, rows.paced)
+    paced = of_groups if rows.paced.all() else mine.reduced(np.add, rows.paced.astype(np.int64))
     is_paced = paced == of_groups
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
     bound = mine.reduced(np.maximum, rows.bound)
@@ -254,7 +254,7 @@ class _Ranges(NamedTuple):
             ends, numbers: the end of each group, and its number of rows that count, which is not 0.
         """
         ranges = cls(ends - numbers, ends, None)
-        if np.array_equal(ranges.reduced(np.add, counts), numbers):
+        if ranges.reduced(np.logical_and, counts).all():
             return ranges
         ends = np.cumsum(numbers)
         return cls(ends - numbers, ends, np.flatnonzero(counts))
@@ -264,7 +264,7 @@ class _Ranges(NamedTuple):
         return at if self.its is None else self.its[at]
 
     def reduced(self, ufunc: np.ufunc, column: NDArray[Any]) -> NDArray[Any]:
-        """Reduce a column of rows to one value for each range; flags to the number of those that are set."""
+        """Reduce a column of rows to one value for each range."""
         return _reduced(ufunc, column if self.its is None else column.take(self.its), self.firsts, self.ends)
 
 
@@ -272,7 +272,7 @@ def _reduced(ufunc: np.ufunc, column: NDArray[Any], firsts: Ints, ends: Ints) ->
     """Reduce ranges that ascend and are not empty. Every other result is of what is between two of them."""
     edges = np.stack((firsts, ends), axis=1).ravel()
     edges = edges[:-1] if edges[-1] == len(column) else edges
-    reduced: NDArray[Any] = ufunc.reduceat(column, edges, dtype=np.int64 if column.dtype == np.bool_ else None)[::2]
+    reduced: NDArray[Any] = ufunc.reduceat(column, edges)[::2]
     return reduced
 
 
