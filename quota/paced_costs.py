@@ -21,6 +21,8 @@ _ERROR: Final = 2.0**-51
 _REACH: Final = 2.5 * _ERROR
 """A quotient is at most twice the error below the exact one."""
 _REACH_NS: Final = 2**62
+_FEW: Final = 4
+"""Up to so many costs are computed in less time one by one."""
 _LONG_ROW: Final = 8
 """From so many requests of a row on, on average, two reductions of rows take less time than a running maximum."""
 
@@ -122,6 +124,8 @@ def _rounded_up(quotients: NDArray[np.float64], highest: float) -> tuple[Ints, I
 
 def _near_whole(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int) -> Ints:
     """Return the costs that are too near to a whole number, or too large, for a division with rounding: by integers."""
+    if len(amounts) <= _FEW:
+        return np.array(_one_by_one(amounts.tolist(), bounds.tolist(), unit_ns), np.int64)
     is_whole = (bounds >= 1.0) & (bounds < _BOUND_END) & (np.floor(bounds) == bounds) & (amounts < _AMOUNT_END)
     divisor = np.where(is_whole, bounds, 1.0).astype(np.int64)
     costs: Ints = -(-np.where(is_whole, amounts, 0) * unit_ns // divisor)

@@ -129,7 +129,7 @@ def _waits_agree(rows: Rows, decided: Decisions, judged: Flags) -> bool:
     waits = rows.waits
     if rows.paced.all():
         are_checked = rows.all_checked or rows.checked.take(waits.at).all()
-        return bool(are_checked and (waits.throttle_ms > 0).all())
+        return bool(are_checked and waits.throttle_ms.min(initial=1) > 0)
     if rows.paced.any():
         return False
     differs = decided.violated.copy()
