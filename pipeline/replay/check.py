@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, take_recorded_waits
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.row_figures import differing_figures, differing_waits
-from pipeline.replay.rows import NOT_LISTED, Flags, Rows
+from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
 
 SAMPLES_SHOWN: Final = 12
 
@@ -60,8 +60,7 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
 
 def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
     """Check that events of a row ascend and stay within its sample, and that the row has the time of its last event."""
-    since_start = rows.ts_ms - rows.sample_start_ms.take(rows.row_of, mode="clip")
-    outside = np.flatnonzero((since_start < 0) | (since_start >= sensor.window_ms))
+    outside = _outside(rows, sensor)
     earlier = np.flatnonzero(rows.ts_ms[1:] < rows.ts_ms[:-1]) + 1  # few apart from the starts of groups
     back = earlier[rows.row_of[earlier] == rows.row_of[earlier - 1]]
     for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
@@ -77,6 +76,14 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
         lambda row: ("last event", f"{rows.final_event_ms[row]} ms", f"{rows.last_event_ms[row]} ms, seq {rows.last_seq[row]}"),
         findings,
     )
+
+
+def _outside(rows: Rows, sensor: Sensor) -> Ints:
+    """Return the events that are before or after the sample of their row."""
+    if rows.dt_ends_ms is not None and rows.dt_ends_ms[0] >= 0 and rows.dt_ends_ms[1] < sensor.window_ms:
+        return np.zeros(0, np.int64)
+    since_start = rows.ts_ms - rows.sample_start_ms.take(rows.row_of, mode="clip")
+    return np.flatnonzero((since_start < 0) | (since_start >= sensor.window_ms))
 
 
 def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:

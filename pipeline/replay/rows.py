@@ -78,6 +78,7 @@ class Rows:
         declared: the columns OF_WAITS by name; each is sorted on first use.
         lead_ns: of paced groups, how far the schedule was ahead before each row; below 0: the group has none; None: no group has.
         remote: whether each event is another process's usage; None: the column `remote_pos` was not read.
+        dt_ends_ms: shortest and longest time from the start of a row's sample to an event of the row; None: not known.
         waits_fit: returns True when `declared` is known to agree with the lists of waits of each row. A what-if does not call it.
     """
 
@@ -106,6 +107,7 @@ class Rows:
     lead_ns: Ints | None
     waits_fit: Callable[[], bool]
     remote: Flags | None = None
+    dt_ends_ms: tuple[int, int] | None = None
 
     @property
     def events(self) -> int:

@@ -113,6 +113,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
         remote=remote,
+        dt_ends_ms=(int(dt_ms.min()), int(dt_ms.max())) if len(dt_ms) else None,
     )
 
 

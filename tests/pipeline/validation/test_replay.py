@@ -86,13 +86,23 @@ def test_rows_without_lists_are_refused(column: str) -> None:
         unpack(samples_table(rows))
 
 
+@pytest.mark.parametrize(("at", "dt_ms", "is_within"), [(1, -1, False), (1, 0, True), (2, 999, True), (2, 1_000, False)])
+def test_an_event_is_within_the_sample_of_its_row(at: int, dt_ms: int, is_within: bool) -> None:
+    """An event before the start of its sample, or a window after it, is a divergence."""
+    written = rows_of([Event(0, 5_000 + dt, 1) for dt in (0, 10, 20)], {0: metering_rows.Sensor(0, 1e6)})
+    written[0]["dt_ms"][at] = dt_ms
+    rows, findings = unpack(samples_table(written)), Findings()
+    check_samples(rows, Sensor(11, 1_000, NO_CAP, is_request_time=False), np.ones(1, np.bool_), findings)
+    assert ("time within the sample" not in {finding.what for finding in findings.first.values()}) == is_within
+
+
 @settings(deadline=None, max_examples=60)
 @given(traces(st.integers(-5_000, 100_000)), st.integers(1, 50))
 def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: int) -> None:
     """Rows and events that are read some groups at a time equal those of the whole table in order, and no group is in two parts."""
     table = samples_table(rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)}))
     whole, parts = unpack(table), list(unpack_in_parts(table, None, at_once))
-    names = [field.name for field in fields(Rows) if field.name not in ("declared", "waits", "waits_fit")]
+    names = [field.name for field in fields(Rows) if field.name not in ("declared", "waits", "waits_fit", "dt_ends_ms")]
     for name in (*names, "throttle_ms", "applied_ms"):
         joined = np.concatenate([getattr(part, name) for part in parts])
         if name in ("row_of", "event_at"):  # offsets in these fields count from the beginning of their part
@@ -102,6 +112,8 @@ def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: in
     for name in OF_WAITS:
         assert np.concatenate([part.declared[name] for part in parts]).tolist() == whole.declared[name].tolist(), name
     assert whole.waits_fit() == all(part.waits_fit() for part in parts)
+    shortest_ms, longest_ms = zip(*(part.dt_ends_ms for part in parts if part.dt_ends_ms is not None), strict=True)
+    assert whole.dt_ends_ms == (min(shortest_ms), max(longest_ms))
     groups = [set(part.group_ref.tolist()) for part in parts]
     assert sum(len(its) for its in groups) == len(set().union(*groups))
     assert len(parts) >= min(len(set().union(*groups)), whole.events // (at_once + max(part.events for part in parts)))
