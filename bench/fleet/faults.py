@@ -35,12 +35,16 @@ from tests.support.processes.worker_kills import HELD_NUMBER, SPAN_MS, most_in_a
 
 MEMBERS: Final = 3
 NOTHING: Final = "nothing"
+TOPIC_DELETED: Final = "topic deleted"
 QUIET_S: Final = 45
 BEGIN_S: Final = 15
 """Time before the first fault: the first window of the quota and its burst."""
 STOP_S: Final = 30
 BETWEEN_S: Final = 5
 WORST_MAX: Final = 1.1
+"""Goal of the worst 10 s, over those of one process."""
+WORST_CUT_MAX: Final = 1.35
+"""The same where the bus is cut: a topic that was deleted is made again after some seconds. It is the goal of `bench.fleet.cuts`."""
 
 
 @dataclass
@@ -172,7 +176,7 @@ FAULTS: Final[dict[str, Callable[[Members], None]]] = {
     "member killed": _kill_member,
     "hub killed": _kill_hub,
     "member stopped": _stop_member,
-    "topic deleted": _delete_topic,
+    TOPIC_DELETED: _delete_topic,
 }
 
 
@@ -237,7 +241,8 @@ def lines_of(results: Sequence[FaultResult]) -> list[str]:
     ]
     for one in results:
         ratio = one.worst / alone.worst
-        is_good = not one.problems and not one.failed_sends and ratio <= WORST_MAX
+        most = WORST_CUT_MAX if one.fault == TOPIC_DELETED else WORST_MAX
+        is_good = not one.problems and not one.failed_sends and ratio <= most
         figures = [one.members, one.times, one.acknowledged, *(one.problems.get(problem, 0) for problem in PROBLEMS), one.failed_sends]
         numbers = " | ".join(f"{figure:,}" for figure in figures)
         lines.append(f"| {one.fault} | {numbers} | {one.worst:.3f} | {ratio:.3f} | {'ok' if is_good else 'miss'} |")
