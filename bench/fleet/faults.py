@@ -20,6 +20,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
+from bench.fleet.cuts import HIGH_GOAL
 from bench.kills.of_workers import BROKERS_TIME, PROBLEMS
 from tests.support.clients import confluent
 from tests.support.clients.recorder import as_stored
@@ -43,7 +44,7 @@ STOP_S: Final = 30
 BETWEEN_S: Final = 5
 WORST_MAX: Final = 1.1
 """Goal of the worst 10 s, over those of one process."""
-WORST_CUT_MAX: Final = 1.35
+WORST_CUT_MAX: Final = HIGH_GOAL
 """The same where the bus is cut: a topic that was deleted is made again after some seconds. It is the goal of `bench.fleet.cuts`."""
 
 
