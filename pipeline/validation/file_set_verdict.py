@@ -35,6 +35,7 @@ from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.shares import check_shares
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
+from pipeline.validation.warm_up import Tail
 from quota.paced_schedule import BYTES_NS, HANDLER_TIME_NS
 
 REQUEST: Final = "Request"
@@ -95,13 +96,16 @@ class _Asked:
     begins_run: bool
 
 
-def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Losses | None = None) -> FileSetVerdict:
+def judge_file_set(
+    file_set: FileSet, before: Sequence[FileSet], *, losses: Losses | None = None, tail: Tail | None = None
+) -> FileSetVerdict:
     """Replay the decisions of one file set.
 
     Args:
         file_set: the file set to judge.
         before: earlier file sets of the same run, in order. Only those that the warm-up needs are read.
         losses: the losses of the run up to and with this file set; None: they are found in `before`.
+        tail: the last rows of the file set that was judged before, which are replaced by those of this one; None: all are read.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -114,7 +118,9 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Loss
     differ = False
     if len(samples):
         own = samples.select(of_rows)
-        table = pa.concat_tables([warm_up(file_set, before, own, kinds), own])
+        table = pa.concat_tables([warm_up(file_set, before, own, kinds, tail), own])
+        if tail is not None:
+            tail.keep(file_set, own, _span_ms(kinds))
         conditions, traced = GroupConditions(file_set, paced=PACED in settings), traced_of(file_set)
         asked = _Asked(
             file_set,
@@ -259,14 +265,21 @@ def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, An
         yield group, refs.values
 
 
-def warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[GroupKind, Ints]) -> pa.Table:
+def warm_up(
+    file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[GroupKind, Ints], tail: Tail | None = None
+) -> pa.Table:
     """Return the rows of earlier file sets whose samples can be live, or continue, at this file set's first event."""
     check_described(file_set, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
-    span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
-    after_ms = file_set.manifest.first_ts_ms - span_ms
-    parts = [samples.schema.empty_table()]
+    after_ms = file_set.manifest.first_ts_ms - _span_ms(kinds)
+    parts: list[pa.Table] = []
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break
-        parts.append(earlier.read("samples", columns=samples.schema.names, after_ms=after_ms))
-    return pa.concat_tables(reversed(parts))
+        kept = None if tail is None else tail.rows_of(earlier, samples.schema, after_ms)
+        parts.append(earlier.read("samples", columns=samples.schema.names, after_ms=after_ms) if kept is None else kept)
+    return pa.concat_tables(reversed(parts)) if parts else samples.schema.empty_table()
+
+
+def _span_ms(kinds: dict[GroupKind, Ints]) -> int:
+    """Return for how long a sample can be live, or continue, after its last event."""
+    return max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)

@@ -8,6 +8,7 @@ from pipeline.file_set import FileSet
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.rules.gaps import Losses
 from pipeline.validation.together import judge_together
+from pipeline.validation.warm_up import Tail
 
 FILE_SETS_MAX: Final = 64
 DECISIONS_MAX: Final = 2**15
@@ -26,7 +27,7 @@ def judge_run(file_sets: Sequence[FileSet], begin: int = 0) -> Iterator[tuple[Fi
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    losses = Losses.of(file_sets[:begin])
+    losses, tail = Losses.of(file_sets[:begin]), Tail()
     while begin < len(file_sets):
         end = _end_of_part(file_sets, begin, losses)
         own = file_sets[begin:end]
@@ -37,7 +38,8 @@ def judge_run(file_sets: Sequence[FileSet], begin: int = 0) -> Iterator[tuple[Fi
         else:
             for number, file_set in enumerate(own, begin):
                 losses.add(file_set)
-                yield file_set, judge_file_set(file_set, _Before(file_sets, number), losses=losses)
+                tail.following = file_sets[number + 1].manifest if number + 1 < len(file_sets) else None
+                yield file_set, judge_file_set(file_set, _Before(file_sets, number), losses=losses, tail=tail)
         begin = end
 
 
