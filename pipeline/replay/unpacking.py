@@ -169,7 +169,7 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     positions, *others = _entries(runs, alike)
     misplaced = np.zeros(len(counts), np.bool_)
     lengths = _lengths(runs, alike)
-    listed = np.flatnonzero(lengths)  # most lists are empty
+    listed = np.flatnonzero(lengths != 0)  # most lists are empty; flags are searched faster than numbers
     numbers = lengths.take(listed)
     if not len(positions) or (int(begins.min()) != NO_POSITION and _are_in_rows(positions, numbers, counts.take(listed))):
         return functools.partial(_places, positions, begins.take(listed), numbers), others, misplaced
