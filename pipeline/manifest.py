@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from metering_format.manifest import RUN_KEYS, Manifest, TypeCount, UsageTotal
+from metering_format.manifest import RUN_KEYS, FileEntry, Manifest, TypeCount, UsageTotal
 from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, is_inside
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
@@ -167,6 +167,11 @@ def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
     for its in runs.values():
         its.sort(key=lambda manifest: (manifest.first_seq, manifest.part))
     return runs
+
+
+def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
+    """Return a manifest with other files, such as some of its own."""
+    return msgspec.structs.replace(manifest, files=tuple(files))
 
 
 def brief(manifest: Manifest, like: Manifest | None = None) -> Manifest:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ import pyarrow.parquet as pq
 from metering_format.manifest import FileEntry, Manifest
 from metering_format.tables import TABLES
 from pipeline.errors import IncompleteError, missing_file
-from pipeline.manifest import problems_in
+from pipeline.manifest import problems_in, with_files
 from pipeline.parquet.checks import declared, opened
 from pipeline.rollup.inputs import Input
 from pipeline.storage.paths import AnyPath
@@ -131,7 +130,7 @@ class SmallTables:
         if not self._differs:
             large = ([entry for entry in manifest.files if entry.bytes > SMALL_BYTES_MAX] for manifest in manifests)
             wanted = [(manifest, tuple(entries)) for manifest, entries in zip(manifests, large, strict=True) if entries]
-            manifests = [msgspec.structs.replace(manifest, files=entries) for manifest, entries in wanted]
+            manifests = [with_files(manifest, entries) for manifest, entries in wanted]
         if manifests and (problems := problems_in(self._directory, manifests)):
             raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {self._directory}` names all)")
 

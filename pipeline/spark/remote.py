@@ -36,7 +36,8 @@ TASK_BYTES_MAX: Final = 16 * 2**20
 FILE_BYTES: Final = 16 * 2**10
 """What a file counts besides its content where works are divided among tasks: to open it takes as long as to read so much."""
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
-_HELD: Final = "position int, path string, content binary"
+HELD: Final = "position int, path string, content binary"
+"""Columns of the files that tasks get: the number of the task, the path below the directory, and the content."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -212,7 +213,7 @@ def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], wor
     if largest <= BATCH_BYTES_MAX:  # else a join by shuffle and sort, which holds fewer copies of a content at a time
         tasks = F.broadcast(tasks)
     files = listed_files(spark, root, {path for _, path in needs}).join(tasks, "path").select("position", "path", "content")
-    return files.union(spark.createDataFrame([(position, OF_WORK, work) for position, work in works.items()], _HELD))
+    return files.union(spark.createDataFrame([(position, OF_WORK, work) for position, work in works.items()], HELD))
 
 
 @contextlib.contextmanager
@@ -292,11 +293,17 @@ def check_there(root: str, wanted: Iterable[str], found: Container[str]) -> None
             raise IncompleteError(f"{root}/{path}: is missing; a manifest lists it; restore it")
 
 
+def held_of(batches: Iterable[pa.RecordBatch]) -> dict[str, bytes]:
+    """Return the content of each file of a task by its path, from rows of HELD."""
+    held: dict[str, bytes] = {}
+    for batch in batches:
+        held.update(zip(*(batch.column(name).to_pylist() for name in ("path", "content")), strict=True))
+    return held
+
+
 def _doing(root: str, do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        held: dict[str, bytes] = {}
-        for batch in batches:
-            held.update(zip(*(batch.column(name).to_pylist() for name in ("path", "content")), strict=True))
+        held = held_of(batches)
         for share in msgspec.msgpack.decode(held.pop(OF_WORK), type=list[_Share]):
             check_there(root, share.paths, held)
             yield from do(share.position, share.work, {path: held[path] for path in share.paths})

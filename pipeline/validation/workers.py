@@ -104,6 +104,20 @@ def _together(manifest: Manifest) -> str | None:
     return str(shared["segment"]) if member is None else member.fleet
 
 
+def tables_compared(name: str, manifest: Manifest) -> tuple[str, ...]:
+    """Return the tables of a file set that the comparison of runs reads.
+
+    Args:
+        name: name of their segment or fleet.
+        manifest: of a file set of one of them.
+    """
+    if _together(manifest) != name:  # a run that only tells about its member
+        return ("states",)
+    member = member_of(manifest)
+    is_of_fleet = member is not None and member.fleet == name
+    return ("dim_group", "samples", "events", "gaps", *(("states", "usage", "dim_client") if is_of_fleet else ()))
+
+
 def shares_of_events(runs: Iterable[Sequence[Manifest]]) -> int:
     """Return the number of shares of the groups of runs, of which each has some millions of events."""
     return 1 + sum(one.last_seq - one.first_seq for manifests in runs for one in manifests) // EVENTS_AT_ONCE

@@ -1,6 +1,7 @@
 """Compares runs that share usage in tasks of Spark, each a share of their groups. The driver gets figures, and no divergences."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet, runs_of
-from pipeline.manifest import RunKey
+from pipeline.manifest import RunKey, with_files
 from pipeline.spark.placement import packed, unpacked
-from pipeline.spark.remote import rows_at
+from pipeline.spark.remote import DoRows, rows_at
+from pipeline.spark.validation.divided import RunsToDivide, pieces_at, rows_of_tasks
 from pipeline.spark.validation.judging import JUDGED, JUDGED_NAMES, ChunkRow, batch_of
 from pipeline.spark.validation.whole_runs import LATER, Later, rows_of_later
 from pipeline.storage.held import held_directory
@@ -21,7 +23,7 @@ from pipeline.storage.paths import AnyPath, StorePath
 from pipeline.validation.local import manifests_of
 from pipeline.validation.rules.workers.group_histories import Share
 from pipeline.validation.verdict import Verdict
-from pipeline.validation.workers import SharedFigures, SharingRuns, add_figures, shares_of_events, sharing_runs
+from pipeline.validation.workers import SharedFigures, SharingRuns, add_figures, shares_of_events, sharing_runs, tables_compared
 
 _ROWS: Final = f"{JUDGED}, figures binary"
 
@@ -79,16 +81,40 @@ def judged_shared_at(
         place: the directory for messages.
     """
 
-    def compare(task: int, work: bytes, files: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
-        together, number = unpacked(work, tuple[Together, int])
-        directory = StorePath(held_directory(place, files))
-        yield from _batches_of(task, *_compared(directory, together, number))
+    all_together = list(map(_read, _all_together(manifests_of(runs), shares)))
+    tasks = _tasks_of(all_together)
+    works = [packed((task, all_together[at], number)) for task, (at, number) in enumerate(tasks)]
+    compare, frames = _comparing_held(place), []
+    whole = {task: all_together[at].manifests for task, (at, _) in enumerate(tasks) if all_together[at].shares == 1}
+    if whole:
+        frames.append(rows_at(spark, root, whole, {task: works[task] for task in whole}, compare, _ROWS))
+    in_shares = [task for task in range(len(tasks)) if task not in whole]
+    if in_shares:
+        begins = [(first, all_together[tasks[task][0]]) for first, task in enumerate(in_shares) if tasks[task][1] == 0]
+        pieces = pieces_at(spark, root, place, [RunsToDivide(one.manifests, first, one.shares) for first, one in begins])
+        frames.append(rows_of_tasks(spark, pieces, [works[task] for task in in_shares], compare, _ROWS))
+    return _added(verdict, functools.reduce(DataFrame.union, frames) if frames else None)
 
-    all_together = _all_together(manifests_of(runs), shares)
-    tasks = dict(enumerate(_tasks_of(all_together)))
-    works = {task: packed((all_together[at], number)) for task, (at, number) in tasks.items()}
-    wanted = {task: all_together[at].manifests for task, (at, _) in tasks.items()}
-    return _added(verdict, rows_at(spark, root, wanted, works, compare, _ROWS) if tasks else None)
+
+def _read(together: Together) -> Together:
+    """Return the same runs with those of their files that the comparison reads."""
+    manifests = []
+    for one in together.manifests:
+        tables = tables_compared(together.name, one)
+        manifests.append(with_files(one, [entry for entry in one.files if entry.table in tables]))
+    return msgspec.structs.replace(together, manifests=manifests)
+
+
+def _comparing_held(place: str) -> DoRows:
+    """Return a function that compares the runs of a task in a share of their groups. A file of which it has nothing has no rows there."""
+
+    def compare(_: int, work: bytes, files: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
+        task, together, number = unpacked(work, tuple[int, Together, int])
+        manifests = [with_files(one, [entry for entry in one.files if entry.path in files]) for one in together.manifests]
+        directory = StorePath(held_directory(place, files))
+        yield from _batches_of(task, *_compared(directory, msgspec.structs.replace(together, manifests=manifests), number))
+
+    return compare
 
 
 @contextlib.contextmanager

@@ -48,6 +48,9 @@ MUTE_S_MAX: Final = 25.0
 """The longest single wait; after it, one request passes."""
 EVERY: Final = "*"
 NEVER_MS: Final = 2**62
+CLIENT_COLUMNS: Final = ["client_ref", "principal", "client_id"]
+"""Columns of `dim_client` that tell whose connections are open."""
+_CELL: Final = ["client_ref", "node", "listener", "api_class"]
 
 
 class ThrottleWindow(msgspec.Struct, frozen=True, gc=False):
@@ -323,13 +326,12 @@ def _bucket_throttle_window(steps: Steps, mine: Ints, connections: int) -> Throt
 
 def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
     """Return the highest number of open connections by (node, user, client-id); each of these may be `EVERY`."""
-    usage = file_set.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
-    if not len(usage):
+    cells = open_connections(file_set)
+    if not len(cells):
         return {}
-    cells = usage.group_by(["client_ref", "node", "listener", "api_class"]).aggregate([("connections_open", "max")])
-    clients = {row["client_ref"]: row for row in file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()}
+    clients = {row["client_ref"]: row for row in file_set.read("dim_client", columns=CLIENT_COLUMNS).to_pylist()}
     found: dict[tuple[str, str, str], int] = {}
-    for cell in cells.filter(pc.greater(cells.column("connections_open_max"), 0)).to_pylist():
+    for cell in cells.to_pylist():
         client = clients.get(cell["client_ref"])
         if client is None:
             continue
@@ -337,16 +339,33 @@ def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
             for user in (client["principal"], EVERY):
                 for client_id in (client["client_id"], EVERY):
                     place = (node, user, client_id)
-                    found[place] = found.get(place, 0) + cell["connections_open_max"]
+                    found[place] = found.get(place, 0) + cell["connections_open"]
     return found
 
 
+def open_connections(file_set: FileSet) -> pa.Table:
+    """Return the highest number of open connections by client, node, listener and class of APIs, as rows of `usage`; none is 0."""
+    usage = file_set.read("usage", columns=[*_CELL, "connections_open"])
+    cells = usage.group_by(_CELL).aggregate([("connections_open", "max")]).rename_columns([*_CELL, "connections_open"])
+    return cells.filter(pc.greater(cells.column("connections_open"), 0))
+
+
 def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any]) -> int:
-    if group["tags"] or not (group["tag_user"] or group["tag_client_id"]):
-        return 0  # groups of a custom callback, addresses, listeners: usage rows do not name the members
+    clients = clients_of(group)
+    if clients is None:
+        return 0
     node = str(group["node"]) if group["scope"] == "broker" and group["node"] is not None else EVERY
-    user = plain_user(group["tag_user"]) if group["tag_user"] else EVERY
-    return connections.get((node, user, group["tag_client_id"] or EVERY), 0)
+    return connections.get((node, *clients), 0)
+
+
+def clients_of(group: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the user and the client-id whose connections a group has, each may be `EVERY`.
+
+    None for groups of a custom callback, addresses and listeners: usage rows do not name their members.
+    """
+    if group["tags"] or not (group["tag_user"] or group["tag_client_id"]):
+        return None
+    return plain_user(group["tag_user"]) if group["tag_user"] else EVERY, group["tag_client_id"] or EVERY
 
 
 def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:

@@ -27,9 +27,11 @@ Identity = tuple[str | None, ...]
 """The name of a group, which is the same in every worker."""
 OWN: Final = ""
 """Source of an event that the worker itself caused."""
-_NAMED_BY: Final = ("quota_type", "scope", "node_id", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
-_NODE_ID, _NODE = _NAMED_BY.index("node_id"), _NAMED_BY.index("node")
-_SKIPPED_COLUMNS: Final = ["group_ref", "seq", "ts_ms", "kind", "value", "source", "source_total"]
+NAMED_BY: Final = ("quota_type", "scope", "node_id", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
+_NODE_ID, _NODE = NAMED_BY.index("node_id"), NAMED_BY.index("node")
+SKIPPED_COLUMNS: Final = ["group_ref", "seq", "ts_ms", "kind", "value", "source", "source_total"]
+OTHER_GROUPS: Final = -1
+"""Group number of rows that `pieces` keeps for all shares of the groups, since they concern a whole run."""
 REQUEST: Final = "Request"
 
 
@@ -199,6 +201,11 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     return WorkerRun(key, *worker, first.wall_offset_ms, until_ms, last.final, losses, is_of_connections, member, burst_ms)
 
 
+def share_of_group(ref: int, identity: Identity | None, of: int) -> int:
+    """Return which of `of` subsets has a group. Without an identity its number decides, since no other run has the same group."""
+    return (ref if identity is None else crc32(repr(identity).encode())) % of
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A subset of the groups, the same in all runs: number `number` of `of` subsets. It bounds the memory for large directories."""
@@ -207,8 +214,8 @@ class Share:
     of: int = 1
 
     def has(self, ref: int, identity: Identity | None) -> bool:
-        """Whether a group is in the subset. Without an identity its number is used, since no other run has the same group."""
-        return self.of == 1 or (ref if identity is None else crc32(repr(identity).encode())) % self.of == self.number
+        """Whether a group is in the subset."""
+        return self.of == 1 or share_of_group(ref, identity, self.of) == self.number
 
 
 def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[GroupHistory]:
@@ -218,8 +225,9 @@ def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> 
     identities: dict[int, Identity | None] = {}
     renamed: set[int] = set()
     for file_set in file_sets:
-        identities |= _identities(file_set, renamed)
-    others = pa.array([ref for ref, identity in identities.items() if not share.has(ref, identity)], pa.int32())
+        identities |= identities_of(file_set, renamed)
+    left_out = [ref for ref, identity in identities.items() if not share.has(ref, identity)]
+    others = pa.array([*left_out, *((OTHER_GROUPS,) if share.of > 1 else ())], pa.int32())
     for file_set in file_sets:
         for skip_ref, skip in _skips(file_set, run, others):
             skips.setdefault(skip_ref, []).append(skip)
@@ -244,12 +252,13 @@ def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence
     return GroupHistory(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
 
 
-def _identities(file_set: FileSet, renamed: set[int]) -> dict[int, Identity | None]:
-    groups = file_set.read("dim_group", columns=["group_ref", *_NAMED_BY]).to_pylist()
+def identities_of(file_set: FileSet, renamed: set[int]) -> dict[int, Identity | None]:
+    """Return the identity of each group of a file set; groups of brokers whose node id is not known are added to `renamed`."""
+    groups = file_set.read("dim_group", columns=["group_ref", *NAMED_BY]).to_pylist()
     if file_set.manifest.names == "none":
         return {row["group_ref"]: None for row in groups}
     renamed.update(row["group_ref"] for row in groups if row["scope"] == "broker" and row["node_id"] is None)
-    return {row["group_ref"]: _identity([row[name] for name in _NAMED_BY]) for row in groups}
+    return {row["group_ref"]: _identity([row[name] for name in NAMED_BY]) for row in groups}
 
 
 def _identity(named: list[Any]) -> Identity:
@@ -264,7 +273,7 @@ def _without(table: pa.Table, others: pa.Array) -> pa.Table:
 
 
 def _skips(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Skip]]:
-    events = _without(file_set.read("events", columns=_SKIPPED_COLUMNS), others)
+    events = _without(file_set.read("events", columns=SKIPPED_COLUMNS), others)
     for row in events.filter(pc.equal(events.column("kind"), SKIPPED)).to_pylist():
         at_ms = row["ts_ms"] - run.offset_ms
         yield row["group_ref"], Skip(at_ms, str(row["source"]), row["value"], row["source_total"] or 0, row["seq"])

@@ -1,0 +1,166 @@
+"""Divides a file set among the shares of the groups: for each share, what the comparison of runs reads of its groups, under the same paths.
+
+So a task that compares a share gets neither the rows of the other shares nor columns that the comparison does not read.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from metering_format.event_kinds import SKIPPED
+from metering_format.fleet_notes import ASSUMED
+from metering_format.tables import TABLES
+from pipeline.file_set import FileSet
+from pipeline.replay.remote import columns_of
+from pipeline.replay.rows import Ints
+from pipeline.validation.rules.workers.connection_pieces import connections_divided
+from pipeline.validation.rules.workers.group_histories import (
+    NAMED_BY,
+    OTHER_GROUPS,
+    SKIPPED_COLUMNS,
+    Identity,
+    identities_of,
+    member_of,
+    share_of_group,
+)
+
+_DESCRIBED: Final = ["group_ref", *NAMED_BY, "num_samples", "window_ms", "cap_ms", "first_seen_ms"]
+_STATE: Final = ["ts_ms", "fleet", "mode", "switches"]
+
+
+class Piece(NamedTuple):
+    """The rows of a share in one file, as the content of a file with the same path."""
+
+    share: int
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShares:
+    """The share of each group of a file set.
+
+    Attributes:
+        refs: numbers of the groups, ascending.
+        shares: the share of each.
+        of: number of shares.
+    """
+
+    refs: Ints
+    shares: Ints
+    of: int
+
+    @classmethod
+    def in_file_set(cls, file_set: FileSet, of: int, moved: Mapping[int, int]) -> "GroupShares":
+        """Return the shares of the groups that a file set describes; `moved` is its part of the result of `moved_groups`."""
+        identities = identities_of(file_set, set())
+        refs = sorted(identities)
+        shares = [moved[ref] if ref in moved else share_of_group(ref, identities[ref], of) for ref in refs]
+        return cls(np.array(refs, np.int64), np.array(shares, np.int64), of)
+
+    def divided(self, table: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows of each share. Rows of a group that the file set does not describe are in all shares."""
+        refs = table.column("group_ref").to_numpy().astype(np.int64)
+        at = np.searchsorted(self.refs, refs)
+        is_known = at < len(self.refs)
+        is_known[is_known] = self.refs[at[is_known]] == refs[is_known]
+        share_of_rows = np.full(len(refs), -1)
+        share_of_rows[is_known] = self.shares[at[is_known]]
+        for share in range(self.of):
+            yield table.take(np.flatnonzero((share_of_rows == share) | ~is_known))
+
+
+def moved_groups(file_sets: Iterable[FileSet], of: int) -> list[dict[int, int]]:
+    """Return, for each file set of a run, the groups that get another identity in a later one, and the share of that.
+
+    Args:
+        file_sets: the file sets in order; only `dim_group` is read.
+        of: number of shares.
+
+    Raises:
+        BadInputError, IncompleteError: a file cannot be used.
+    """
+    identities: dict[int, Identity | None] = {}
+    until: dict[int, int] = {}
+    number = 0
+    for at, file_set in enumerate(file_sets):
+        own = identities_of(file_set, set())
+        until |= {ref: at for ref, identity in own.items() if identities.get(ref, identity) != identity}
+        identities |= own
+        number += 1
+    shares = {ref: share_of_group(ref, identities[ref], of) for ref in until}
+    return [{ref: share for ref, share in shares.items() if at < until[ref]} for at in range(number)]
+
+
+def pieces_of(file_set: FileSet, groups: GroupShares) -> Iterator[Piece]:
+    """Yield the pieces of a file set whose manifest has the files that the comparison reads. A piece without rows is left out.
+
+    Raises:
+        BadInputError, IncompleteError: a file cannot be used.
+    """
+    paths = {entry.table: entry.path for entry in reversed(file_set.manifest.files)}
+    for table, shares in _divided(file_set, groups, paths):
+        for share, rows in enumerate(shares):
+            if len(rows):
+                yield Piece(share, paths[table], _content_of(rows))
+
+
+def _divided(file_set: FileSet, groups: GroupShares, tables: Container[str]) -> Iterator[tuple[str, Iterable[pa.Table]]]:
+    """Yield the name of each table, and the rows of each share."""
+    for table, divide in _DIVIDE.items():
+        if table in tables:
+            yield table, divide(file_set, groups)
+    if "usage" in tables:
+        yield from connections_divided(file_set, dict(zip(groups.refs.tolist(), groups.shares.tolist(), strict=True)), groups.of)
+
+
+def _samples(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
+    return groups.divided(file_set.read("samples", columns=columns_of(file_set)))
+
+
+def _described(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
+    return groups.divided(file_set.read("dim_group", columns=_DESCRIBED))
+
+
+def _skipped(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
+    """Return the totals that were skipped. All shares get the times at which a member of a fleet assumed usage in any group."""
+    events = file_set.read("events", columns=SKIPPED_COLUMNS)
+    skipped = events.filter(pc.equal(events.column("kind"), SKIPPED))
+    member = member_of(file_set.manifest)
+    if member is None:
+        return groups.divided(skipped)
+    notes = skipped.filter(pc.equal(skipped.column("source"), member.source(ASSUMED)))
+    _, first = np.unique(notes.column("ts_ms").to_numpy(), return_index=True)
+    others = pa.array(np.full(len(first), OTHER_GROUPS), pa.int32())
+    notes = notes.take(first).set_column(0, TABLES["events"].field("group_ref"), others)
+    return (pa.concat_tables([rows, notes]) for rows in groups.divided(skipped))
+
+
+def _states(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
+    return [file_set.read("states", columns=_STATE)] * groups.of
+
+
+def _gaps(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
+    return [file_set.read("gaps", columns=["n"])] * groups.of
+
+
+_DIVIDE: Final[Mapping[str, Callable[[FileSet, GroupShares], Iterable[pa.Table]]]] = {
+    "samples": _samples,
+    "events": _skipped,
+    "dim_group": _described,
+    "states": _states,
+    "gaps": _gaps,
+}
+"""For each table, a function that returns the rows of each share."""
+
+
+def _content_of(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", use_dictionary=False, write_statistics=False)  # it is read once, and whole
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
