@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from metering_format.manifest import Manifest
 from metering_format.places import MANIFESTS, REMOVED
-from pipeline.errors import BadInputError, IncompleteError
+from pipeline.errors import BadInputError, IncompleteError, missing_file
 from pipeline.file_set import FileSet, runs_of
 from pipeline.manifest import in_order, manifest_of
 from pipeline.removed import LEDGERS, removed_of
@@ -73,9 +73,10 @@ def runs_at(spark: Any, place: str) -> RemoteRuns:
         IncompleteError: the directory has no manifest.
     """
     place = hadoop_url(place)
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
     try:
-        rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
+        with session_of_files(spark) as own:  # there is a manifest for each file set
+            reader = own.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
+            rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
     except spark_errors() as error:
         reason = reason_of(spark, place, str(error))
         if lacks_jar(str(error)):
@@ -142,11 +143,11 @@ def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], 
 
 
 class _Share(msgspec.Struct, frozen=True):
-    """A work of a task, and the files that it needs."""
+    """A work of a task, and the files that it needs: the file set of each, by path."""
 
     position: int
     work: bytes
-    paths: list[str]
+    files: dict[str, str]
 
 
 def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], works: Mapping[int, bytes], do: DoRows, schema: str) -> Any:
@@ -165,11 +166,12 @@ def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], wor
     """
     if not works:
         return spark.createDataFrame([], schema)
-    entries = {position: [entry for one in manifests for entry in one.files] for position, manifests in wanted.items()}
+    of_works = {position: tuple(manifests) for position, manifests in wanted.items()}
+    entries = {position: [entry for one in manifests for entry in one.files] for position, manifests in of_works.items()}
     sizes = {position: sum(FILE_BYTES + entry.bytes for entry in entries[position]) for position in works}
     tasks = tasks_of(sizes, TASKS_PER_CORE * parallelism_of(spark))
-    shares = [[_Share(at, works[at], sorted({entry.path for entry in entries[at]})) for at in positions] for positions in tasks]
-    needs = [(task, path) for task, own in enumerate(shares) for path in sorted({path for share in own for path in share.paths})]
+    shares = [[_Share(at, works[at], file_sets_of(of_works[at])) for at in positions] for positions in tasks]
+    needs = [(task, path) for task, own in enumerate(shares) for path in sorted({path for share in own for path in share.files})]
     largest = max((entry.bytes for own in entries.values() for entry in own), default=0)
     held = files_and_works(spark, root, needs, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)}, largest)
     return in_tasks(held, len(tasks), "position").mapInArrow(_doing(root, do), schema)
@@ -282,15 +284,20 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def check_there(root: str, wanted: Iterable[str], found: Container[str]) -> None:
-    """Compare paths below a directory with those that Spark has found.
+def file_sets_of(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """Return the file set of each file of some manifests, by its path."""
+    return {entry.path: one.file_set for one in manifests for entry in one.files}
+
+
+def check_there(root: str, file_sets: Mapping[str, str], found: Container[str]) -> None:
+    """Compare files below a directory, as `file_sets_of` returns them, with the paths that Spark has found.
 
     Raises:
         IncompleteError: one is missing.
     """
-    for path in wanted:
+    for path, file_set in file_sets.items():
         if path not in found:
-            raise IncompleteError(f"{root}/{path}: is missing; a manifest lists it; restore it")
+            raise missing_file(f"{root}/{path}", file_set)
 
 
 def held_of(batches: Iterable[pa.RecordBatch]) -> dict[str, bytes]:
@@ -305,8 +312,8 @@ def _doing(root: str, do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterat
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = held_of(batches)
         for share in msgspec.msgpack.decode(held.pop(OF_WORK), type=list[_Share]):
-            check_there(root, share.paths, held)
-            yield from do(share.position, share.work, {path: held[path] for path in share.paths})
+            check_there(root, share.files, held)
+            yield from do(share.position, share.work, {path: held[path] for path in share.files})
 
     return work
 

@@ -108,7 +108,10 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
         validate_remote(spark, f"{place}/absent")
     write_directory(directory / "short", batches(file_sets=1), sensors())
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
-    with pytest.raises(IncompleteError, match=r"samples/.*\.parquet: is missing; a manifest lists it; restore it"), reported_in_one_line():
+    with (
+        pytest.raises(IncompleteError, match=r"samples/.*\.parquet: is missing, and manifest .* lists it; restore it"),
+        reported_in_one_line(),
+    ):
         validate_remote(spark, f"{place}/short")
     shutil.rmtree(directory / "short" / "samples")
     with pytest.raises(IncompleteError, match="a manifest lists files there; restore them"):
