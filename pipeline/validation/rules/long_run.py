@@ -346,6 +346,8 @@ def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
 def open_connections(file_set: FileSet) -> pa.Table:
     """Return the highest number of open connections by client, node, listener and class of APIs, as rows of `usage`; none is 0."""
     usage = file_set.read("usage", columns=[*_CELL, "connections_open"])
+    if not len(usage):  # as in most small file sets, where a query of Arrow takes a tenth of the time
+        return usage
     cells = usage.group_by(_CELL).aggregate([("connections_open", "max")]).rename_columns([*_CELL, "connections_open"])
     return cells.filter(pc.greater(cells.column("connections_open"), 0))
 
