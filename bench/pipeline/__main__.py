@@ -259,7 +259,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     options = parser.parse_args()
-    options.out = options.out or ROOT / "bench" / "results" / ("validation" if options.only in ("proof", "paced") else "pipeline")
+    options.out = options.out or ROOT / "bench" / "results" / ("validation" if options.only in ("proof", "paced", "many") else "pipeline")
     options.events = options.events or (EVENTS_MANY if options.only == "hundred-million" else EVENTS)
     return options
 
