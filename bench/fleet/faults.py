@@ -20,7 +20,6 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from bench.fleet.cuts import HIGH_GOAL
 from bench.kills.of_workers import BROKERS_TIME, PROBLEMS
 from tests.support.clients import confluent
 from tests.support.clients.recorder import as_stored
@@ -36,16 +35,12 @@ from tests.support.processes.worker_kills import HELD_NUMBER, SPAN_MS, most_in_a
 
 MEMBERS: Final = 3
 NOTHING: Final = "nothing"
-TOPIC_DELETED: Final = "topic deleted"
 QUIET_S: Final = 45
 BEGIN_S: Final = 15
 """Time before the first fault: the first window of the quota and its burst."""
 STOP_S: Final = 30
 BETWEEN_S: Final = 5
 WORST_MAX: Final = 1.1
-"""Goal of the worst 10 s, over those of one process."""
-WORST_CUT_MAX: Final = HIGH_GOAL
-"""The same where the bus is cut: a topic that was deleted is made again after some seconds. It is the goal of `bench.fleet.cuts`."""
 
 
 @dataclass
@@ -177,7 +172,7 @@ FAULTS: Final[dict[str, Callable[[Members], None]]] = {
     "member killed": _kill_member,
     "hub killed": _kill_hub,
     "member stopped": _stop_member,
-    TOPIC_DELETED: _delete_topic,
+    "topic deleted": _delete_topic,
 }
 
 
@@ -242,8 +237,7 @@ def lines_of(results: Sequence[FaultResult]) -> list[str]:
     ]
     for one in results:
         ratio = one.worst / alone.worst
-        most = WORST_CUT_MAX if one.fault == TOPIC_DELETED else WORST_MAX
-        is_good = not one.problems and not one.failed_sends and ratio <= most
+        is_good = not one.problems and not one.failed_sends and ratio <= WORST_MAX
         figures = [one.members, one.times, one.acknowledged, *(one.problems.get(problem, 0) for problem in PROBLEMS), one.failed_sends]
         numbers = " | ".join(f"{figure:,}" for figure in figures)
         lines.append(f"| {one.fault} | {numbers} | {one.worst:.3f} | {ratio:.3f} | {'ok' if is_good else 'miss'} |")
