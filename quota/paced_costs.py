@@ -63,9 +63,10 @@ def costs_ns(amounts: Ints, bounds: NDArray[np.float64], unit_ns: int = BYTES_NS
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         quotients = _per_unit(bounds, unit_ns)
         np.multiply(quotients, amounts, out=quotients)
-    if not _can_decide(float(quotients.max()), bounds):
+    highest = float(quotients.max())
+    if not _can_decide(highest, bounds):
         return _near_whole(amounts, bounds, unit_ns)
-    costs, near = _rounded_up(quotients, float(quotients.max()))
+    costs, near = _rounded_up(quotients, highest)
     costs[near] = _near_whole(amounts[near], bounds[near], unit_ns)
     return costs
 

@@ -110,7 +110,7 @@ NO_NAMES: Final[Entries] = np.zeros(0, NAME)
 NO_TOTALS: Final[Entries] = np.zeros(0, TOTAL)
 NO_THROTTLES: Final[Entries] = np.zeros(0, THROTTLE)
 _NOTHING: Final[tuple[Entries, ...]] = (NO_NAMES, NO_TOTALS, NO_THROTTLES, NO_CONNECTIONS, NO_QUEUES)
-"""The kinds of entries, in the order of a message."""
+"""No entries of each kind, in the order of a message."""
 _ENTRY_BYTES: Final = tuple(kind.itemsize for kind in _NOTHING)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(About)
