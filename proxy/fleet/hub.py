@@ -25,6 +25,7 @@ from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.telemetry import log
 
 RETRY_S: Final = 1.0
+"""Minimum time from the beginning of one connection to that of the next one."""
 HEARTBEAT_MS: Final = 1_000
 """A member without changes sends a message after this time."""
 EXPIRE_MS: Final = 1_000
@@ -106,6 +107,7 @@ class Hub:
 
     async def _connect_forever(self) -> None:
         while True:
+            begun_ms = self._now_ms()
             try:
                 await self._bus.start()
                 await self._take_part()
@@ -113,7 +115,7 @@ class Hub:
                 self._report(str(error))
             finally:
                 await self._bus.stop()
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(max(0.0, RETRY_S - (self._now_ms() - begun_ms) / 1_000))
 
     def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
@@ -130,6 +132,7 @@ class Hub:
         """
         greeting = await self._greet()
         await self._read_until(greeting)
+        self._own.send_again(self._now_ms())
         self._report(None)
         self.joined.set()
         await _first_of(self._publish_forever(), self._record_forever(), self._watch_forever())
@@ -150,14 +153,25 @@ class Hub:
         if position <= last_position:  # the log was made anew: all of it is new
             last_position = -1
         begin_ms = min(last_ms or self._clock.bus_ms, self._clock.bus_ms) - HISTORY_MS
-        last = await self._bus.read_from(max(0, begin_ms)) - 1
+        first = await self._bus.read_from(max(0, begin_ms))
+        last = first - 1
         while last < position:
             for received in await self._bus.receive():
+                if received.position == first and self._was_made_anew(received.time_ms):
+                    last_position = -1
                 at_ms = min(self._now_ms(), self._clock.local(received.time_ms))
                 is_new = received.position > last_position
                 self._take(received, at_ms, is_new=is_new)
                 self._record(received if is_new else None, at_ms)
                 last = received.position
+
+    def _was_made_anew(self, first_ms: int) -> bool:
+        """Whether the log is another one than before, although it is as long: its first message in the history is younger than all.
+
+        The clock of the bus may also have stepped back. Then members refuse the messages that they have read, by their sequence. A new hub
+        knows no sequence, so it does not look at times.
+        """
+        return self.joined.is_set() and first_ms > self._rows.read[0]
 
     # --- own usage
 

@@ -22,6 +22,8 @@ SILENT_MS: Final = 10_000
 """A group without usage for this time is named again at its next usage."""
 REPEAT_MS: Final = 1_000
 """Interval in which all changes are published, and after which totals and names are sent once more, since a message can be lost."""
+RECENT_MS: Final = 60_000
+"""Time after its last usage during which a group is sent again when this member joins again. A window is shorter."""
 NEVER_MS: Final = -(2**62)
 NO_REPEAT_MS: Final = 2**62
 FLIGHT_MAX: Final = 2**31 - 1
@@ -104,6 +106,11 @@ class OwnUsage:
         if not len(some):
             return self._names(also_named, now_ms), NO_TOTALS
         return self._published(found, some, also_named, now_ms)
+
+    def send_again(self, now_ms: int) -> None:
+        """Let totals of recent usage be sent once more: what a member has not read may be in no log any more."""
+        self._repeat_ms[now_ms - self._used_ms <= RECENT_MS] = now_ms
+        self._all_due_ms = NEVER_MS
 
     def _changes_of(self, reading: Reading) -> Changes:
         rows = reading.rows

@@ -109,7 +109,7 @@ class TopicBus:
         """Disconnect within `STOP_S`; clients that need longer, because brokers do not respond, end by themselves."""
         producer, reader, self._producer, self._reader = self._producer, self._reader, None, None
         if producer is not None:
-            self._end(asyncio.ensure_future(stop_client(producer)))
+            self._end(asyncio.ensure_future(_abandon(producer)))
         if reader is not None:
             self._end(asyncio.ensure_future(reader.stop()))
         if self._ending:
@@ -170,3 +170,10 @@ class TopicBus:
         if isinstance(error, _NO_LEADER):
             return "the topic has no leader now, or was deleted"
         return problem_of(error)
+
+
+async def _abandon(producer: AIOKafkaProducer) -> None:
+    """Disconnect without sending what the leader has not accepted: after a newer message, the other members take it for a replay."""
+    if producer._sender is not None:
+        await producer._sender.close()
+    await stop_client(producer)

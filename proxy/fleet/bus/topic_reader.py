@@ -20,13 +20,19 @@ READ_S: Final = 5.0
 """Time limit of requests for positions."""
 IDLE_POLLS_MAX: Final = 2
 """Number of polls without a message, although the log has some, after which fetches count as failed."""
+ABSENCES_MAX: Final = 2
+"""Number of looks in a row that find no topic, after which it counts as deleted. A broker that has just started may not know it yet."""
+LOOK_AGAIN_MS: Final = 200
+"""Time between two such looks. aiokafka asks for the topic meanwhile, since it knows no leader."""
+LOST: Final = "messages were lost: the topic was deleted or made anew, or messages were deleted before this member read them"
 
 
 class TopicReader:
     """Reads messages in the order of the log.
 
-    A topic that is made anew is noticed because it ends before the position of this reader. If it has grown past that position by the time
-    of the next fetch or poll, nothing is noticed.
+    A topic that is deleted is noticed within about a second, because fetches fail and the brokers do not know it. A topic that is made anew
+    is noticed because it ends before the position of this reader. If it has grown past that position by the time of the next fetch or poll,
+    nothing is noticed.
 
     Args:
         settings: arguments of a client of the brokers.
@@ -47,6 +53,7 @@ class TopicReader:
         self._position = 0  # of the next message
         self._polled = (0, 0)  # position and end of the log at the last poll
         self._idle_polls = 0
+        self._absences = 0
         self._is_receiving = False
         self._is_lost = False
         self._problem: Exception | None = None
@@ -85,8 +92,9 @@ class TopicReader:
             while True:
                 self._raise_problem()
                 if messages := await self._fetched():
-                    self._position = messages[-1].position + 1
+                    self._position, self._absences = messages[-1].position + 1, 0
                     return messages
+                self._look_for_topic()
         finally:
             self._is_receiving = False
 
@@ -101,7 +109,7 @@ class TopicReader:
         return int((await self._consumer.end_offsets([self._partition]))[self._partition])
 
     def _continue_at(self, position: int) -> None:
-        self._position, self._is_lost, self._problem, self._idle_polls = position, False, None, 0
+        self._position, self._is_lost, self._problem, self._idle_polls, self._absences = position, False, None, 0, 0
         if self._consumer.assignment():
             self._consumer.seek(self._partition, position)
 
@@ -109,7 +117,7 @@ class TopicReader:
         """Report a loss until `read_from`, and any other problem once for each poll that finds it."""
         problem, self._problem = self._problem, None
         if self._is_lost:
-            raise BusError("messages were lost: the topic was made anew, or messages were deleted before this member read them")
+            raise BusError(LOST)
         if problem is not None:
             raise problem
 
@@ -123,7 +131,7 @@ class TopicReader:
             self._consumer.seek(self._partition, self._position)
         self._consumer.resume(self._partition)
         try:
-            found = await self._consumer.getmany(timeout_ms=WAIT_MS)
+            found = await self._consumer.getmany(timeout_ms=LOOK_AGAIN_MS if self._absences else WAIT_MS)
         except OffsetOutOfRangeError:
             self._is_lost = True
             return ()
@@ -132,6 +140,12 @@ class TopicReader:
         if found:
             self._consumer.pause(self._partition)
         return [Received(one.offset, one.timestamp, one.value) for one in found.get(self._partition, ())]
+
+    def _look_for_topic(self) -> None:
+        """Note a loss if the brokers do not know the topic. This sends no request: aiokafka asks them after each fetch that fails."""
+        exists = bool(self._consumer.partitions_for_topic(self._partition.topic))
+        self._absences = 0 if exists else self._absences + 1
+        self._is_lost = self._is_lost or self._absences >= ABSENCES_MAX
 
     async def _poll_forever(self) -> None:
         while True:

@@ -175,6 +175,25 @@ async def test_a_topic_that_is_made_anew(members: TopicMembers, admin: AdminClie
     assert await received(bus, 1) == [(*sent, b"new")]
 
 
+async def test_a_topic_that_is_deleted(members: TopicMembers, admin: AdminClient, topic: str) -> None:
+    """`receive` reports lost messages although nobody makes the topic again, and what was not accepted before `stop` is never sent."""
+    bus = await members.join(topic)
+    await bus.send(b"before")
+    await received(bus, 1)
+    receiving = asyncio.create_task(bus.receive())
+    delete(admin, topic)
+    sending = asyncio.create_task(bus.send(b"not accepted"))
+    assert LOST in await problem_of(receiving)
+    assert not sending.done()
+    sending.cancel()
+    stopping = asyncio.create_task(bus.stop())
+    other = await members.join(topic)
+    await stopping
+    sent = await other.send(b"after")
+    await other.read_from(0)
+    assert await received(other, 1) == [(*sent, b"after")]
+
+
 async def test_messages_that_were_deleted_before_they_were_read(members: TopicMembers, kraft: KafkaCluster, topic: str) -> None:
     """A reader whose next message was deleted reports lost messages, and reads on after `read_from`."""
     bus = await members.join(topic)

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.base.clock import now_ms
 from proxy.fleet import hub as hub_module
+from proxy.fleet import own_usage as own_usage_module
 from proxy.fleet.hub import SILENT, Hub, Settings
 from proxy.fleet.keys import FleetKeys, fleet_keys
 from proxy.fleet.wire import About
@@ -187,6 +188,25 @@ async def test_a_log_that_is_made_anew_loses_nothing(log: MemoryLog) -> None:
     one.use(200.0)
     other.use(3_000.0)
     await until(lambda: one.knows(3_210.0) and other.knows(3_210.0))
+    for member in (one, other):
+        await member.die()
+
+
+async def test_what_is_in_no_log_any_more_is_sent_again(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is deleted before a member has read the last usage of another one, and has grown when it reads again: it knows that usage."""
+    monkeypatch.setattr(own_usage_module, "REPEAT_MS", 20)
+    one, other = Member(log, "a"), Member(log, "b")
+    one.use(10.0)
+    other.use(1.0)
+    await until(lambda: one.knows(11.0) and other.knows(11.0))
+    one.bus.member.cut(outbound=False)
+    other.use(2_999.0)
+    sent = len(log.messages)
+    await until(lambda: len(log.messages) > sent + 10)
+    log.make_anew()
+    await until(lambda: len(log.messages) > sent)
+    one.bus.member.heal()
+    await until(lambda: one.knows(3_010.0) and other.knows(3_010.0))
     for member in (one, other):
         await member.die()
 
