@@ -8,23 +8,19 @@ python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
 import argparse
 import contextlib
 import functools
-import multiprocessing
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
-from bench.metering.trace import Shape, decide, totals, write
+from bench.metering.trace import Shape, decide, write
 from bench.pipeline import stream_history
 from bench.pipeline.iceberg import in_catalog
 from bench.pipeline.memory_group import memory_group
+from bench.pipeline.proof import lines_of_proof, make, make_all, proof
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.stream_history import measured_histories
@@ -37,14 +33,11 @@ from bench.pipeline.validation.of_workers import judged
 
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
-QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
 HOUR_S = 3_600
 TABLES_EVENTS_FEW = 25_000
 FILE_SETS_SMALL, FILE_SETS_MANY = 3_000, 10_000
 EVENTS_MANY = 100_000_000
 GROUP_BYTES = 4 * 2**30
-TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
-WINDOWS = ((2, 250), (7, 2_000), (61, 500))
 ARM_S_MAX = 3_600
 
 
@@ -56,17 +49,17 @@ def main() -> int:
     wrong = 0
     with _folder(options.keep) as folder:
         if options.only in (None, "proof"):
-            rows = list(_proof(folder, options.proof_events or (EVENTS if options.only else PROOF_BESIDES)))
+            rows = list(proof(folder, options.proof_events or (EVENTS if options.only else PROOF_BESIDES)))
             wrong = sum(row["differences"] + row["events"] - row["decisions"] for row in rows)
-            report.add("", *_proof_lines(rows))
+            report.add("", *lines_of_proof(rows))
             report.data["proof"] = rows
         if options.only == "paced":
-            of_paced = judged_paced(folder, _make, options.events)
+            of_paced = judged_paced(folder, make, options.events)
             wrong += sum(of_paced.differences.values())
             report.add("", *of_paced.lines())
             report.data["paced"] = of_paced._asdict()
         if options.only in (None, "speed"):
-            turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
+            turns, lines = measured(folder, functools.partial(make_all, folder), options.events, options.runs)
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
@@ -126,67 +119,12 @@ def _folder(kept: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _proof(folder: Path, events: int) -> Iterator[dict[str, Any]]:
-    """Compare the decisions of the reference loop, which measures at each record, with the validator's; one trace per core at a time."""
-    shapes = [Shape(events, quota_type=name, unrecord_share=TAKEN_BACK.get(name, 0.0), lazy=False) for name in QUOTA_TYPES]
-    shapes += [Shape(events // 10, num_samples=n, window_ms=w, lazy=False, seed=n) for n, w in WINDOWS]
-    with _workers() as pool:
-        yield from pool.map(_proof_of, [folder] * len(shapes), shapes)
-
-
-def _proof_of(folder: Path, shape: Shape) -> dict[str, Any]:
-    from pipeline.validation.local import validate
-
-    began = time.perf_counter()
-    name = f"proof-{shape.quota_type}-{shape.num_samples}x{shape.window_ms}"
-    _make(folder, name, shape)
-    verdict = validate(folder / name)
-    row = {
-        "quota_type": shape.quota_type,
-        "window": f"{shape.num_samples} x {shape.window_ms} ms",
-        "events": shape.events,
-        "decisions": verdict.decisions,
-        "throttled": totals(folder / name)["throttled"],
-        "by_fold": verdict.replayed_exactly,
-        "differences": verdict.violations,
-    }
-    print(f"  {row} {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
-    return row
-
-
-def _workers() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(len(os.sched_getaffinity(0)), multiprocessing.get_context("spawn"))
-
-
-def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| decisions of | samples x window | events | judged | throttled | by the fold of doubles | differences |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        numbers = " | ".join(f"{row[name]:,}" for name in ("events", "decisions", "throttled", "by_fold", "differences"))
-        lines.append(f"| {row['quota_type']} | {row['window']} | {numbers} |")
-    return lines
-
-
 def _cost() -> list[str]:
     """Return the cost of metering as `python -m bench.metering` prints it."""
     reported = subprocess.run(
         [sys.executable, "-m", "bench.metering"], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True
     ).stdout
     return ["What metering costs the proxy:", "", "```", *reported.splitlines(), "```"]
-
-
-def _make_all(folder: Path, shapes: dict[str, Shape]) -> None:
-    with _workers() as pool:
-        list(pool.map(_make, [folder] * len(shapes), shapes, shapes.values()))
-
-
-def _make(folder: Path, name: str, shape: Shape) -> None:
-    if not (folder / name).exists():
-        print(f"  making {name}: {shape.events:,} decisions of {shape.groups:,} groups", file=sys.stderr, flush=True)
-        unfinished = folder / f"unfinished-{name}"
-        write(unfinished, shape, decide(shape)).rename(folder / name)
 
 
 def _rolled_up(folder: Path, events: int, only: str | None) -> tuple[list[RolledUp], list[str], bool]:

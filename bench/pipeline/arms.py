@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.pipeline import loop as pipeline_loop
-from bench.pipeline import rollup as pipeline_rollup
 from bench.pipeline.measured_command import cpu_seconds
 from pipeline.file_sets import checked_runs
 from pipeline.memory import keep_memory
@@ -87,8 +86,6 @@ ARMS: dict[str, Callable[[Any, Path], Any]] = {
     "sql": _in_sql,
     "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
     "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),
-    "rollup-spark": pipeline_rollup.with_spark,
-    "rollup-duckdb": pipeline_rollup.with_duckdb,
 }
 
 if __name__ == "__main__":

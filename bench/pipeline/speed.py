@@ -1,4 +1,4 @@
-"""The speed of the validator and the roll-up, as ratios between arms of one run. `make` makes the traces once."""
+"""The speed of the validator, as ratios between arms of one run. `make` makes the traces once; `tables` times the roll-up."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,15 +7,11 @@ from statistics import median
 from typing import Final
 
 from bench.metering.trace import Shape
-from bench.pipeline.rollup import lengthen
 from bench.pipeline.turns import Arm, Turns, processes
 
-HOURS: Final = 4  # of the trace for the roll-up
 MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
 SHORT: Final = 0.02  # for SQL, which is slow
-UNSEEN, UNSEEN_ROLLUPS = 4, 20
-"""A roll-up runs in the JVM, and its time falls over the first twenty runs."""
-
+UNSEEN: Final = 4
 LONG: Final = 3
 """Multiple of the decisions in the trace for one core and two, with as many hours; the start of a job, some 40 ms, is a small part."""
 
@@ -58,35 +54,25 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
         runs: turns of each short arm; of arms that run in a row twice as many runs are counted.
     """
     make(shapes(events))
-    if not (folder / "hours").exists():
-        lengthen(folder / "zipf-1.1", folder / "hours", HOURS)
     cores = [1, 2][: len(os.sched_getaffinity(0))]
     with processes(folder, cores) as turns:
         turns.take([HOTTEST, ZIPF, PLAIN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)
         turns.take([arm for arm in CORES if arm.cores in cores], runs // 2, unseen=1, in_a_row=IN_A_ROW)
         turns.take([arm for arm in (ALONE, AT_ONCE) if arm.cores in cores], runs // 2, unseen=1)
-        turns.take([arm for number in cores for arm in _rollups(number)], runs, unseen=UNSEEN_ROLLUPS)
         turns.take([SENSOR_LOOP, LAZY_LOOP, SQL], 1, unseen=0)
     _agree(turns, events)
     return turns, list(_lines(turns, events / 1e6))
 
 
-def _rollups(cores: int) -> tuple[Arm, Arm]:
-    return Arm("rollup-spark", "hours", cores), Arm("rollup-duckdb", "hours", cores)
-
-
 def _share(name: str) -> float:
     """Return the share of the requested decisions that a directory holds."""
-    return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "hours": HOURS, "long": LONG}.get(name, 1.0)
+    return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "long": LONG}.get(name, 1.0)
 
 
 def _agree(turns: Turns, events: int) -> None:
     """Check that all arms have the same results, since otherwise their times mean nothing."""
     for arm in turns.found:
-        if not arm.what.startswith("rollup"):
-            assert turns.outcome(arm) == [round(events * _share(arm.name)), 0], (arm, turns.outcome(arm))
-    rolled_up = [turns.outcome(arm) for arm in turns.found if arm.what.startswith("rollup")]
-    assert all(outcome == rolled_up[0] for outcome in rolled_up), rolled_up
+        assert turns.outcome(arm) == [round(events * _share(arm.name)), 0], (arm, turns.outcome(arm))
 
 
 def _lines(turns: Turns, millions: float) -> Iterator[str]:
@@ -102,8 +88,7 @@ def _lines(turns: Turns, millions: float) -> Iterator[str]:
     yield ""
     yield "| goal | best times | median of the turns | CPU, median of the turns |"
     yield "|---|---|---|---|"
-    rollups = [(f"roll-up, Spark against DuckDB, warm, cores: {cores}, time: <= 3", *_rollups(cores)) for cores in (1, 2)]
-    for what, above, below in (*RATIOS, *rollups):
+    for what, above, below in RATIOS:
         if {above, below} <= set(turns.found):
             best, median_of_all, cpu = (
                 turns.best_ratio(above, below),
