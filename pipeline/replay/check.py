@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, take_recorded_waits
+from pipeline.replay.decisions import NO_CAP, Decisions, Sensor, with_recorded_waits
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.row_figures import differing_figures, differing_waits
 from pipeline.replay.rows import NOT_LISTED, Flags, Ints, Rows
@@ -119,7 +119,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     judged = judged & (rows.count > 0)
     figures = differing_figures(rows, decided, judged)
     if not (_waits_agree(rows, decided, judged) and rows.waits_fit()):  # else rows agree with their lists, and lists with the replay
-        take_recorded_waits(rows, decided)
+        decided = with_recorded_waits(rows, decided)
         event_judged = judged.take(rows.row_of)
         _check_waits(rows, decided, sensor, event_judged, findings)
         figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))

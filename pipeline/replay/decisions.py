@@ -74,8 +74,8 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     observed = units / (window_ms / 1_000.0)
     violated, near = np.zeros((2, rows.events), np.bool_)
     if rows.paced.all():
-        throttle_ms = np.zeros(rows.events, np.int64)
-        return Decisions(live_sum, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
+        none_ms = np.broadcast_to(np.int64(0), rows.events)  # takes no memory; a clean verdict does not read it
+        return Decisions(live_sum, window_ms, oldest_start_ms, observed, violated, none_ms, near)
     bound = rows.bound.take(rows.row_of)
     violated = (observed > bound) & rows.checked
     if rows.paced.any():
@@ -93,14 +93,16 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     return Decisions(live_sum, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
-def take_recorded_waits(rows: Rows, decided: Decisions) -> None:
-    """Put the recorded waits of paced groups into `decided`: how long a schedule delayed a request, before it passed.
+def with_recorded_waits(rows: Rows, decided: Decisions) -> Decisions:
+    """Return `decided` with the recorded waits of paced groups: how long a schedule delayed a request, before it passed.
 
     They depend on when the request came, which `rows` has only as the time at which it passed less this wait.
     """
     listed = rows.waits.at[rows.waits.throttle_ms > 0]
     listed = listed[rows.checked.take(listed) & rows.paced.take(rows.row_of.take(listed))]
-    decided.violated[listed], decided.throttle_ms[listed] = True, rows.throttle_ms.take(listed)
+    violated, throttle_ms = decided.violated.copy(), decided.throttle_ms.copy()
+    violated[listed], throttle_ms[listed] = True, rows.throttle_ms.take(listed)
+    return replace(decided, violated=violated, throttle_ms=throttle_ms)
 
 
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:

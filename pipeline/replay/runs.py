@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.duplicate_columns import DUPLICATE_COLUMNS
 from pipeline.replay.rows import INTEGERS, LEAD, OF_WAITS, Flags, Ints
 
 RUNS_MAX: Final = 16
@@ -31,7 +32,7 @@ class Run:
     """Rows with ascending groups, in the order of a table.
 
     Attributes:
-        numbers: columns with one number per row.
+        numbers: columns with one number per row. A column that the file has twice is one object.
         offsets: for each tuple of ALIKE, the start of each row's list in `entries`, and the end of the last list.
         entries: for each tuple of ALIKE, the list elements of its columns; other rows' elements are included. Applied
             throttle times that equal the decided ones are the same object.
@@ -76,8 +77,12 @@ class Run:
 
     def between(self, first: int, end: int) -> "Run":
         """Return the rows from `first` up to, and without, `end`."""
-        numbers = {name: numbers[first:end] for name, numbers in self.numbers.items()}
-        return Run(numbers, tuple(offsets[first : end + 1] for offsets in self.offsets), self.entries)
+        cut = {id(column): column[first:end] for column in self.numbers.values()}
+        return Run(
+            {name: cut[id(column)] for name, column in self.numbers.items()},
+            tuple(offsets[first : end + 1] for offsets in self.offsets),
+            self.entries,
+        )
 
 
 def runs_of(samples: pa.Table) -> list[Run]:
@@ -118,12 +123,20 @@ def _run_of(batch: pa.RecordBatch) -> Run:
             if not np.array_equal(its, offsets[-1]):
                 raise ValueError(f"{name} and {names[0]} have different lengths")
     at, waits_ms, applied_ms = entries[WAITS]
-    if np.array_equal(waits_ms, applied_ms):
+    if _is_one(waits_ms, applied_ms) or np.array_equal(waits_ms, applied_ms):
         entries[WAITS] = at, waits_ms, waits_ms
     numbers = {name: batch.column(name).to_numpy() for name in NUMBERS}
+    for name, other in DUPLICATE_COLUMNS.items():
+        if name in numbers and _is_one(numbers[name], numbers[other]):
+            numbers[name] = numbers[other]
     if LEAD in batch.schema.names:
         numbers[LEAD] = batch.column(LEAD).fill_null(NOT_PACED).to_numpy()
     return Run(numbers, tuple(offsets), tuple(entries))
+
+
+def _is_one(column: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return True when two columns are the same memory, since the file has one twice."""
+    return (len(column), column.__array_interface__["data"]) == (len(other), other.__array_interface__["data"])
 
 
 def _flat(column: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -30,7 +30,7 @@ def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
         ValueError: a row has no lists, or lists of different lengths.
     """
     runs = runs_of(samples)
-    return _rows(runs, None if groups is None else _flags(groups, runs))
+    return _rows(runs, None if groups is None else _flags(groups, runs), lambda: False)
 
 
 def unpack_in_parts(samples: pa.Table, groups: Ints | None, events: int) -> Iterator[Rows]:
@@ -56,9 +56,10 @@ def unpack_in_parts(samples: pa.Table, groups: Ints | None, events: int) -> Iter
 
 def _parts(runs: Sequence[Run], wanted: Flags | None, events: int) -> Iterator[Rows]:
     edges = [run.places(_cuts(runs, events)) for run in runs]
+    fits = functools.cache(lambda: all(map(fit, runs)))  # of all rows at once in less time than part by part
     for ends in itertools.pairwise(zip(*edges, strict=True)):
         part = [run.between(first, end) for run, first, end in zip(runs, *ends, strict=True)]
-        rows = _rows([run for run in part if len(run)] or part[:1], wanted)
+        rows = _rows([run for run in part if len(run)] or part[:1], wanted, fits)
         if len(rows.n):
             yield rows
 
@@ -72,8 +73,14 @@ def _cuts(runs: Sequence[Run], events: int) -> NDArray[Any]:
     return cuts
 
 
-def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
-    """Join the rows of runs, sorted by group and sequence number."""
+def _rows(runs: Sequence[Run], wanted: Flags | None, fits: Callable[[], bool]) -> Rows:
+    """Join the rows of runs, sorted by group and sequence number.
+
+    Args:
+        runs: the runs.
+        wanted: by group number, whether its rows are wanted; None: all are.
+        fits: returns True when the waits of the rows, with those of other rows of their table, are known to fit their lists.
+    """
     group_ref, first_seq = _numbers(runs, "group_ref"), _numbers(runs, "first_seq")
     order = _in_order(group_ref, first_seq)
     if wanted is not None:
@@ -111,7 +118,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         waits=Waits(waits_ms, applied_ms, waits_at),
         declared=_InOrder(runs, order),
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
-        waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
+        waits_fit=lambda: not lost_waits.any() and (fits() or all(map(fit, runs))),
         remote=remote,
         dt_ends_ms=(int(dt_ms.min()), int(dt_ms.max())) if len(dt_ms) else None,
     )
@@ -168,10 +175,12 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     """
     positions, *others = _entries(runs, alike)
     misplaced = np.zeros(len(counts), np.bool_)
+    if not len(positions):
+        return lambda: np.zeros(0, np.int64), others, misplaced
     lengths = _lengths(runs, alike)
     listed = np.flatnonzero(lengths != 0)  # most lists are empty; flags are searched faster than numbers
     numbers = lengths.take(listed)
-    if not len(positions) or (int(begins.min()) != NO_POSITION and _are_in_rows(positions, numbers, counts.take(listed))):
+    if int(begins.min()) != NO_POSITION and _are_in_rows(positions, numbers, counts.take(listed)):
         return functools.partial(_places, positions, begins.take(listed), numbers), others, misplaced
     row = np.repeat(listed, numbers)
     beyond = (positions < 0) | (positions >= counts.take(row))

@@ -27,7 +27,7 @@ def fit(run: Run) -> bool:
     listed = np.flatnonzero(lengths != 0)  # flags are searched faster than numbers
     begins = at.take(listed)  # empty lists are between them
     if lowest_ms:
-        are_counted = np.array_equal(numbers["throttled_n"], lengths)
+        are_counted = _are_alike(numbers["throttled_n"], numbers["violated_n"])
     else:
         are_counted = _are(numbers["throttled_n"], lengths.take(listed) - _zeros(waits_ms, begins), listed)
     return (
@@ -35,7 +35,7 @@ def fit(run: Run) -> bool:
         and _are(numbers["throttle_ms_sum"], _sums(waits_ms, begins), listed)
         and _are(numbers["throttle_ms_max"], np.maximum.reduceat(waits_ms, begins), listed)
         and (
-            np.array_equal(numbers["applied_ms_sum"], numbers["throttle_ms_sum"])
+            _are_alike(numbers["applied_ms_sum"], numbers["throttle_ms_sum"])
             if applied_ms is waits_ms
             else _are(numbers["applied_ms_sum"], _sums(applied_ms, begins), listed)
         )
@@ -46,6 +46,10 @@ def _sums(waits_ms: Ints, begins: Ints) -> Ints:
     """Return the sum of each list."""
     sums_ms: Ints = np.add.reduceat(waits_ms.astype(np.int64), begins)
     return sums_ms
+
+
+def _are_alike(one: Ints, other: Ints) -> bool:
+    return one is other or np.array_equal(one, other)
 
 
 def _zeros(waits_ms: Ints, begins: Ints) -> Ints:

@@ -157,3 +157,13 @@ def test_groups_without_rows_have_no_parts() -> None:
     table = samples_table(rows_of([Event(0, 5, 1)], {0: metering_rows.Sensor(0, 1.0)}))
     assert list(unpack_in_parts(table, np.array([7]), 10)) == []
     assert unpack(table.slice(0, 0)).events == 0
+
+
+def test_parts_whose_waits_fit_are_told_from_others() -> None:
+    """A wait that does not fit its list concerns the part with its row, although the waits of all parts are compared at once first."""
+    events = [Event(ref, 5_000 + 10 * at, 9_000) for at in range(40) for ref in range(4)]
+    written = rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)})
+    assert all(part.waits_fit() for part in unpack_in_parts(samples_table(written), None, 1))
+    next(row for row in written if row["group_ref"] == 2 and row["thr_ms"])["throttle_ms_max"] += 1
+    parts = list(unpack_in_parts(samples_table(written), None, 1))
+    assert {int(part.group_ref[0]): part.waits_fit() for part in parts} == {ref: ref != 2 for ref in range(4)}
