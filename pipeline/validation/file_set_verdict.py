@@ -28,7 +28,7 @@ from pipeline.validation.rules.buckets import BucketEnds, judge_buckets
 from pipeline.validation.rules.described import check_described
 from pipeline.validation.rules.gaps import Losses, Resumptions, resumptions
 from pipeline.validation.rules.group_bits import bits_of, united
-from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, throttle_windows
+from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, paced_windows_in, throttle_windows
 from pipeline.validation.rules.schedules import check_schedules
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
@@ -55,6 +55,7 @@ class FileSetVerdict:
         counts: sums of the rows by quota type, for comparison with the manifest.
         groups: the groups with decisions, encoded by `bits_of`.
         throttle_windows: throttle window of each group that was throttled, for its long-run rate.
+        paced_windows: those of groups that were paced throughout: bytes of `PACED_WINDOW`.
         buckets: first and last balance of each token bucket.
         observed: throttles that were decided without effect on a client.
         names: names of the groups that have findings, or may have findings when the whole run is judged.
@@ -69,6 +70,7 @@ class FileSetVerdict:
     counts: dict[str, TypeCount] = field(default_factory=dict)
     groups: bytes = b""
     throttle_windows: dict[int, ThrottleWindow] = field(default_factory=dict)
+    paced_windows: bytes = b""
     buckets: dict[int, BucketEnds] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
     names: dict[int, str] = field(default_factory=dict)
@@ -192,7 +194,9 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
         unit_ns = HANDLER_TIME_NS if kind.sensor.is_request_time else BYTES_NS
         check_schedules(rows, burst_ms, unit_ns, judged & rows.paced, asked.begins_run, findings)
     if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
-        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms))
+        throttled = throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms)
+        verdict.throttle_windows.update(throttled.windows)
+        verdict.paced_windows += throttled.paced.tobytes()
     decided = decide(rows, kind.sensor)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
@@ -225,7 +229,7 @@ def _total(numbers: Ints, where: Flags) -> int:
 
 def _of_interest(verdict: FileSetVerdict) -> list[int]:
     """Return the groups that have findings, or may have findings when the whole run is judged."""
-    refs = [*verdict.findings.first, *fastest(verdict.throttle_windows), *verdict.buckets]
+    refs = [*verdict.findings.first, *fastest(verdict.throttle_windows, paced_windows_in(verdict.paced_windows)), *verdict.buckets]
     return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 

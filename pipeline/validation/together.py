@@ -136,4 +136,4 @@ def _judge_own(kind: GroupKind, rows: Rows, judged: Flags, its: _Together, at: i
         raise _Apart
     check_bounds(rows, judged, its.bounds[at], its.findings)
     _refuse(its.findings)
-    its.verdicts[at].throttle_windows.update(throttle_windows(rows, kind.sensor, judged, its.conditions[at]))
+    its.verdicts[at].throttle_windows.update(throttle_windows(rows, kind.sensor, judged, its.conditions[at]).windows)  # none is paced

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import msgspec
+import numpy as np
 
 from metering_format.manifest import Manifest
 from pipeline.replay.findings import WHOLE_FILE, Findings
 from pipeline.validation.file_set_verdict import FileSetVerdict
 from pipeline.validation.rules.application import Observed
 from pipeline.validation.rules.group_bits import GroupBits
+from pipeline.validation.rules.long_run import paced_windows_in
 from pipeline.validation.rules.settings import RunSettings
 from pipeline.validation.rules.whole_run.balances import Breaks, RunBalances
 from pipeline.validation.rules.whole_run.rates import LongRuns, RunRates
@@ -65,17 +67,21 @@ def shares_of(judged: JudgedFileSet, number: int) -> Iterator[tuple[int, JudgedF
     """
     whole = judged.verdict
     parts = [FileSetVerdict(whole.file_set) for _ in range(number)]
-    parts[0] = replace(whole, findings=Findings(counts=whole.findings.counts), throttle_windows={}, buckets={}, names={})
+    parts[0] = replace(whole, findings=Findings(counts=whole.findings.counts), throttle_windows={}, paced_windows=b"", buckets={}, names={})
     for ref, finding in whole.findings.first.items():
         parts[share_of(ref, number)].findings.first[ref] = finding
     for ref, throttle_window in whole.throttle_windows.items():
         parts[share_of(ref, number)].throttle_windows[ref] = throttle_window
+    paced = paced_windows_in(whole.paced_windows)
+    shares = paced["group_ref"] % number
+    for share in np.unique(shares).tolist():
+        parts[share].paced_windows = paced[shares == share].tobytes()
     for ref, ends in whole.buckets.items():
         parts[share_of(ref, number)].buckets[ref] = ends
     for ref, name in whole.names.items():
         parts[share_of(ref, number)].names[ref] = name
     for share, part in enumerate(parts):
-        if share == 0 or part.findings.first or part.throttle_windows or part.buckets:
+        if share == 0 or part.findings.first or part.throttle_windows or part.paced_windows or part.buckets:
             yield share, JudgedFileSet(judged.position, judged.breaks, judged.manifest if share == 0 else None, part)
 
 
@@ -98,7 +104,7 @@ class WholeRun:
         """Add the next file set."""
         result, verdict = self._result, judged.verdict
         result.findings.merge([verdict.findings])
-        self._rates.add(judged.position, verdict.throttle_windows)
+        self._rates.add(judged.position, verdict.throttle_windows, paced_windows_in(verdict.paced_windows))
         self._balances.add(judged.breaks, verdict.buckets)
         self._names.update(verdict.names)
         if judged.manifest is not None:

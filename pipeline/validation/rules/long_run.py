@@ -17,7 +17,7 @@ unless it is paced: traffic during a wait would make any rate look correct.
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -51,6 +51,16 @@ NEVER_MS: Final = 2**62
 CLIENT_COLUMNS: Final = ["client_ref", "principal", "client_id"]
 """Columns of `dim_client` that tell whose connections are open."""
 _CELL: Final = ["client_ref", "node", "listener", "api_class"]
+PACED_WINDOW: Final = np.dtype(
+    [
+        *((name, "<i8") for name in ("group_ref", "from_ms", "to_ms", "first_seq")),
+        *((name, "<f8") for name in ("units", "bound", "credit")),
+    ]
+)
+"""The activity of one paced group in one file set, with the fields of `ThrottleWindow` that its rate needs. A paced run has one of each
+group in each file set, so they stay in an array."""
+PacedWindows = NDArray[np.void]
+"""An array of `PACED_WINDOW`."""
 
 
 class ThrottleWindow(msgspec.Struct, frozen=True, gc=False):
@@ -172,30 +182,40 @@ class GroupConditions:
         return JudgedGroups(refs, settled_ms, np.array(connections, np.int64))
 
 
-def throttle_windows(
-    rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions, *, burst_ms: int = 0
-) -> dict[int, ThrottleWindow]:
-    """Return the throttle window of each group that was throttled in the rows, or is paced, by group number.
+class Throttled(NamedTuple):
+    """Throttle windows of some groups: by group number, and those of groups that were paced throughout."""
+
+    windows: dict[int, ThrottleWindow]
+    paced: PacedWindows
+
+    @classmethod
+    def none(cls) -> "Throttled":
+        """Return no windows."""
+        return cls({}, np.empty(0, PACED_WINDOW))
+
+
+def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions, *, burst_ms: int = 0) -> Throttled:
+    """Return the throttle window of each group that was throttled in the rows, or is paced.
 
     Args:
         burst_ms: burst of paced groups.
     """
     if not conditions.may_judge:
-        return {}
+        return Throttled.none()
     active = judged & (rows.bound < UNLIMITED)
     if not rows.paced.all():
         active &= (rows.declared["throttled_n"] > 0) | rows.paced
     begins = np.flatnonzero(rows.is_new_group)  # there are far fewer groups than rows
     throttled = rows.group_ref.take(begins[np.logical_or.reduceat(active, begins)])
     if not len(throttled):
-        return {}
+        return Throttled.none()
     excused = np.flatnonzero(rows.waits.applied_ms == EXCUSED_MS)
     of_excused = rows.group_ref[rows.row_of[rows.waits.at[excused]]] if len(excused) else excused
     found = conditions.of(_without(throttled, of_excused), counted=not rows.paced.all())
-    return _windows_of(rows, sensor, judged, found, burst_ms) if len(found.refs) else {}
+    return _windows_of(rows, sensor, judged, found, burst_ms) if len(found.refs) else Throttled.none()
 
 
-def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, burst_ms: int) -> dict[int, ThrottleWindow]:
+def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, burst_ms: int) -> Throttled:
     """Return the windows of some groups, all at once: a paced run may have thousands in each file set."""
     refs, settled_ms, connections = found
     begins = np.flatnonzero(rows.is_new_group)
@@ -206,7 +226,7 @@ def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, 
     of_groups = np.add.reduceat(counts, begins, dtype=np.int64)
     kept = np.flatnonzero(of_groups)
     if not len(kept):
-        return {}
+        return Throttled.none()
     places, of_groups = places[kept], of_groups[kept]
     mine = _Ranges.of(counts, begins[kept] + numbers[kept], of_groups)
     paced = of_groups if rows.paced.all() else mine.reduced(np.add, rows.paced.astype(np.int64))
@@ -215,24 +235,33 @@ def _windows_of(rows: Rows, sensor: Sensor, judged: Flags, found: JudgedGroups, 
     bound = mine.reduced(np.maximum, rows.bound)
     unit = PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0
     one_request = np.where(is_paced, _largest(rows, mine) * unit if paced.any() else 0, 0)
-    first_rows = mine.rows(mine.firsts)
+    first_rows, last_rows = mine.rows(mine.firsts), mine.rows(mine.ends - 1)
+    of_all = (refs[places], rows.sample_start_ms[first_rows], rows.last_event_ms[last_rows], rows.first_seq[first_rows])
+    units, credit = mine.reduced(np.add, rows.total) * unit, bound * window_s + one_request
+    made, plain = _paced_windows(is_paced, (*of_all, units, bound, credit)), paced == 0  # in others, the pacing changed
+    if not plain.any():
+        return Throttled({}, made)
     columns = (
-        rows.sample_start_ms[first_rows],
-        rows.last_event_ms[mine.rows(mine.ends - 1)],
-        rows.first_seq[first_rows],
-        mine.reduced(np.add, rows.total) * unit,
+        *of_all[1:],
+        units,
         mine.reduced(np.add, rows.count),
         bound,
         np.full(len(kept), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
         connections[places],
-        bound * window_s + one_request,
-        np.zeros(len(kept), np.bool_),
-        is_paced,
+        credit,
     )  # in the order of the fields
-    windows = [ThrottleWindow(*its) for its in zip(*(column.tolist() for column in columns), strict=True)]
-    made = dict(zip(refs[places].tolist(), windows, strict=True))
-    for ref in refs[places][~is_paced & (paced > 0)].tolist():  # its pacing changed
-        del made[ref]
+    its = slice(None) if plain.all() else np.flatnonzero(plain)
+    windows = [ThrottleWindow(*one) for one in zip(*(column[its].tolist() for column in columns), strict=True)]
+    return Throttled(dict(zip(of_all[0][its].tolist(), windows, strict=True)), made)
+
+
+def _paced_windows(is_paced: Flags, columns: Sequence[NDArray[Any]]) -> PacedWindows:
+    """Return the windows of some groups; `columns` has those of all groups, in the order of the fields."""
+    its = np.flatnonzero(is_paced)
+    made = np.empty(len(its), PACED_WINDOW)
+    if len(its):
+        for name, column in zip(PACED_WINDOW.names or (), columns, strict=True):
+            made[name] = column[its]
     return made
 
 
@@ -370,11 +399,19 @@ def clients_of(group: Mapping[str, Any]) -> tuple[str, str] | None:
     return plain_user(group["tag_user"]) if group["tag_user"] else EVERY, group["tag_client_id"] or EVERY
 
 
-def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
+def paced_windows_in(content: bytes) -> PacedWindows:
+    """Return the windows in the bytes of an array of them."""
+    return np.frombuffer(content, PACED_WINDOW)
+
+
+def fastest(throttle_windows: Mapping[int, ThrottleWindow], paced: PacedWindows) -> list[int]:
     """Return the groups that exceeded their bounds, fastest first. A group that is too fast over a run is so in some file set."""
     ratios = {}
     for ref, one in throttle_windows.items():
         due = one.bound * max(one.to_ms - one.from_ms, 1) / 1_000
         if one.units > due or not due:
             ratios[ref] = one.units / due if due else math.inf
+    of_paced = paced["bound"] * np.maximum(paced["to_ms"] - paced["from_ms"], 1) / 1_000
+    for at in np.flatnonzero((paced["units"] > of_paced) | (of_paced == 0)).tolist():
+        ratios[int(paced["group_ref"][at])] = float(paced["units"][at] / of_paced[at]) if of_paced[at] else math.inf
     return sorted(ratios, key=lambda ref: -ratios[ref])

@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.file_sets import checked_runs
 from pipeline.manifest import RunKey
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.validation.local import validate
-from pipeline.validation.rules.long_run import ThrottleWindow
+from pipeline.validation.rules.long_run import PACED_WINDOW, ThrottleWindow
 from pipeline.validation.rules.whole_run.balances import Breaks
 from pipeline.validation.rules.whole_run.rates import EVIDENCE_MAX, RunRates
 from pipeline.validation.run_verdicts import judge_run
@@ -23,6 +26,7 @@ from tests.pipeline.validation.test_long_run import metered
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.metering.metering_buckets import Buckets, write_buckets
 from tests.support.metering.metering_directory import write_directory
+from tests.support.metering.metering_paced import Request, admitted, write_paced
 
 BOUND = 100_000.0
 
@@ -45,7 +49,15 @@ def too_fast(folder: Path) -> Path:
     return metered(folder, list(closed_loop(4, 1_000, BOUND, 240, heeds=False, gap_ms=20)), 4, file_sets=3)
 
 
-@pytest.mark.parametrize("write", [windows, steps, too_fast])
+def too_fast_paced(folder: Path) -> Path:
+    """Write three paced groups, two of which pass without a check, the last one more than its bound."""
+    on_time = admitted([(1_000 * at, 50_000) for at in range(240)], BOUND)
+    early = [Request(one.ts_ms, 25_000 * at, checked=False, group=at) for one in on_time for at in (1, 2)]
+    requests = sorted([*on_time, *early], key=lambda one: one.ts_ms)
+    return write_paced(folder, [requests[:300], requests[300:500], requests[500:]], {0: BOUND, 1: BOUND, 2: BOUND / 4}, paced=[0, 1, 2])
+
+
+@pytest.mark.parametrize("write", [windows, steps, too_fast, too_fast_paced])
 @pytest.mark.parametrize("number", [1, 2, 5, 40])
 def test_shares_of_the_groups_add_up(tmp_path: Path, write: Callable[[Path], Path], number: int) -> None:
     """The results of all shares of a run's groups, each from its own rows of JSON, add up to the verdict on the run."""
@@ -88,6 +100,37 @@ def test_the_evidence_of_a_long_run_is_limited() -> None:
     assert (found.groups, finding.kind, finding.group_ref) == (1, Kind.RATE, 7)
     assert len(finding.evidence) == EVIDENCE_MAX + 1
     assert finding.evidence[-1] == f"and {300 - EVIDENCE_MAX} file sets more"
+
+
+@st.composite
+def run_of_groups(draw: st.DrawFn) -> list[dict[int, ThrottleWindow]]:
+    """The windows of three groups in each file set of a run. Some are paced, now and then or always, and some are missing."""
+    now_ms, file_sets = 0, []
+    for _ in range(draw(st.integers(1, 30))):
+        now_ms += draw(st.sampled_from([0, 60_000, 10**7]))
+        windows = {}
+        for ref in draw(st.sets(st.integers(0, 2))):
+            to_ms = now_ms + draw(st.integers(0, 90_000))
+            units, bound = draw(st.floats(0, 1e9)), draw(st.sampled_from([BOUND, BOUND / 3]))
+            figures = (now_ms, to_ms, now_ms, units, 3, bound, 25.0, draw(st.integers(0, 2)), draw(st.floats(0, 1e6)))
+            windows[ref] = ThrottleWindow(*figures, is_paced=ref == 0 or draw(st.booleans()))
+        file_sets.append(windows)
+        now_ms += 90_000
+    return file_sets
+
+
+@given(run_of_groups())
+def test_the_rates_of_paced_groups_are_added_up_alike_at_once_and_one_by_one(run: list[dict[int, ThrottleWindow]]) -> None:
+    """Paced windows of all groups of a file set, in an array, give the rates and divergences that those of each group give."""
+    one_by_one, at_once = RunRates(), RunRates()
+    for at, windows in enumerate(run):
+        one_by_one.add(at, windows)
+        others = {ref: window for ref, window in windows.items() if not window.is_paced}
+        fields = [name for name in PACED_WINDOW.names or () if name != "group_ref"]
+        paced = [(ref, *(getattr(one, name) for name in fields)) for ref, one in windows.items() if one.is_paced]
+        at_once.add(at, others, np.array(paced, PACED_WINDOW))
+    assert at_once.result() == one_by_one.result()
+    assert at_once.result() == one_by_one.result()
 
 
 def test_what_other_checks_find_comes_last() -> None:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from pipeline.replay.findings import Finding, Kind
 from pipeline.text import counted
-from pipeline.validation.rules.long_run import PACED_CEILING, SPAN_MS_MIN, ThrottleWindow
+from pipeline.validation.rules.long_run import PACED_CEILING, SPAN_MS_MIN, PacedWindows, ThrottleWindow
+from pipeline.validation.rules.whole_run.paced_rates import NOT_BEFORE, PacedRates, Sums
 
 EVIDENCE_MAX: Final = 20
 """Highest number of file sets that the evidence of a divergence lists. A run of a year has 100,000."""
@@ -68,9 +70,22 @@ class GroupRate:
 
     def __init__(self) -> None:
         self._allowed = self._units = self._bound_seconds = self._seconds = self._k_max = self._credit = 0.0
-        self._before, self._paced_to_ms, self._number = -2, 0, 0
+        self._before, self._paced_to_ms, self._number = NOT_BEFORE, 0, 0
         self._is_unknown = False
         self._parts: list[ThrottleWindow] = []
+
+    @classmethod
+    def of_paced(cls, sums: Sums) -> "GroupRate":
+        """Return the rate of a group that was paced throughout so far, without its first windows; `PacedRates` has both."""
+        group = cls()
+        group._number, group._before, group._paced_to_ms = sums[:3]
+        group._bound_seconds, group._allowed, group._units, group._seconds, group._credit = sums[3:]
+        return group
+
+    def with_first(self, windows: PacedWindows) -> "GroupRate":
+        """Take the first windows of a group that was paced throughout so far, and return this."""
+        self._parts = list(map(_window_of, windows))
+        return self
 
     def add(self, position: int, part: ThrottleWindow) -> None:
         """Add the throttle window of the file set at a position of the run."""
@@ -133,24 +148,49 @@ class RunRates:
 
     def __init__(self) -> None:
         self._groups: dict[int, GroupRate] = {}
+        self._paced = PacedRates(EVIDENCE_MAX)
 
-    def add(self, position: int, throttle_windows: Mapping[int, ThrottleWindow]) -> None:
-        """Add the throttle windows of the file set at a position of the run."""
+    def add(self, position: int, throttle_windows: Mapping[int, ThrottleWindow], paced: PacedWindows | None = None) -> None:
+        """Add the throttle windows of the file set at a position of the run.
+
+        Args:
+            throttle_windows: by group.
+            paced: those of groups that were paced throughout the file set.
+        """
+        for ref, sums, first in self._paced.take(throttle_windows):
+            self._groups[ref] = GroupRate.of_paced(sums).with_first(first)
         for ref, part in throttle_windows.items():
             group = self._groups.get(ref)
             if group is None:
                 group = self._groups[ref] = GroupRate()
             group.add(position, part)
+        if paced is None or not len(paced):
+            return
+        if self._groups:  # one that had a window in an earlier file set goes on with them
+            is_known = np.isin(paced["group_ref"], list(self._groups))
+            for window in paced[is_known]:
+                self._groups[int(window["group_ref"])].add(position, _window_of(window))
+            paced = paced[~is_known]
+        self._paced.add(position, paced)
 
     def result(self) -> tuple[LongRuns, list[Finding]]:
         """Return the rates, and a divergence for each group that exceeds its ceiling."""
-        rates, too_fast = LongRuns(), list[Finding]()
-        for ref, group in sorted(self._groups.items()):
+        rates, too_fast = LongRuns(), dict[int, LongRun]()
+        groups = self._groups | {ref: GroupRate.of_paced(sums) for ref, sums in self._paced.sums().items()}
+        for ref, group in sorted(groups.items()):
             run = group.result()
             if run is not None:
                 rates.add(run)
-                too_fast += [group.finding(ref, run)] if run.ratio > run.allowed else []
-        return rates, too_fast
+                if run.ratio > run.allowed:
+                    too_fast[ref] = run
+        for ref, first in self._paced.first_windows(too_fast).items():
+            groups[ref].with_first(first)
+        return rates, [groups[ref].finding(ref, run) for ref, run in too_fast.items()]
+
+
+def _window_of(paced: np.void) -> ThrottleWindow:
+    _, from_ms, to_ms, first_seq, units, bound, credit = paced.tolist()
+    return ThrottleWindow(from_ms, to_ms, first_seq, units, 0, bound, 0.0, 0, credit, is_paced=True)
 
 
 def judge(parts: Iterable[tuple[int, ThrottleWindow]]) -> LongRun | None:
