@@ -57,6 +57,9 @@ UNCOMPRESSED: Final = frozenset(
 """Columns of samples that compression hardly reduces (0.15 bytes per decision for all of them). Uncompressed they are read in less time:
 numbers of a row in half of it, `max_observed` in a quarter."""
 
+SNAPPY: Final = frozenset({"lead_ns"})
+"""Columns that are read in three quarters of the time with Snappy instead of Zstandard. They need a sixth more bytes, which is 0.04 bytes
+for each decision."""
 
 ROW_GROUP_ROWS: Final = 250_000
 ROWS_WITH_AN_END: Final = 50_000
@@ -113,7 +116,7 @@ def _codecs(schema: pa.Schema) -> dict[str, str]:
     """Return the compression of each column, by its path in the file."""
     uncompressed = UNCOMPRESSED if "max_observed" in schema.names else frozenset()
     leaves = {field.name: f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema}
-    return {leaf: "none" if name in uncompressed else "zstd" for name, leaf in leaves.items()}
+    return {leaf: "none" if name in uncompressed else "snappy" if name in SNAPPY else "zstd" for name, leaf in leaves.items()}
 
 
 def hashed(path: Path) -> dict[str, Any]:
