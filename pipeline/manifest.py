@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -180,6 +180,27 @@ def brief(manifest: Manifest, like: Manifest | None = None) -> Manifest:
     return msgspec.structs.replace(manifest, files=(), counts=_NO_COUNTS, usage=_NO_USAGE, **shared)
 
 
+class Listed(NamedTuple):
+    """What a manifest says about a file: the name of its file set, and the numbers of rows and bytes."""
+
+    file_set: str
+    rows: int
+    bytes: int
+
+    def problem(self, path: object, size: int | None) -> str | None:
+        """Return how a file of `size` bytes differs; None: it does not. The size None is that of a missing file."""
+        if size is None:
+            return f"{path}: is missing; manifest {self.file_set} promises {counted(self.rows, 'row')}"
+        if size != self.bytes:
+            return f"{path}: {size} bytes, manifest {self.file_set} has {self.bytes}"
+        return None
+
+
+def listed_in(manifests: Iterable[Manifest]) -> dict[str, Listed]:
+    """Return the files of some manifests by their paths."""
+    return {entry.path: Listed(one.file_set, entry.rows, entry.bytes) for one in manifests for entry in one.files}
+
+
 def file_sha256(path: AnyPath) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()
@@ -237,10 +258,10 @@ def problems_of(directory: AnyPath, manifest: Manifest, *, hashes: bool = True) 
     problems: list[str] = []
     for entry in manifest.files:
         path = directory / entry.path
-        if not path.is_file():
-            problems.append(f"{path}: is missing; manifest {manifest.file_set} promises {counted(entry.rows, 'row')}")
-        elif path.stat().st_size != entry.bytes:
-            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.file_set} has {entry.bytes}")
+        listed = Listed(manifest.file_set, entry.rows, entry.bytes)
+        problem = listed.problem(path, path.stat().st_size if path.is_file() else None)
+        if problem is not None:
+            problems.append(problem)
         elif hashes and file_sha256(path) != entry.sha256:
             problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.file_set}")
     return problems

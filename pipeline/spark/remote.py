@@ -10,7 +10,7 @@ import hashlib
 import heapq
 import posixpath
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from metering_format.manifest import Manifest
 from metering_format.places import MANIFESTS, REMOVED
-from pipeline.errors import BadInputError, IncompleteError, missing_file
+from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet, runs_of
-from pipeline.manifest import in_order, manifest_of
+from pipeline.manifest import Listed, in_order, listed_in, manifest_of
 from pipeline.removed import LEDGERS, removed_of
 from pipeline.spark.failures import spark_errors
 from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
@@ -143,11 +143,11 @@ def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], 
 
 
 class _Share(msgspec.Struct, frozen=True):
-    """A work of a task, and the files that it needs: the file set of each, by path."""
+    """A work of a task, and the files that it needs, by path."""
 
     position: int
     work: bytes
-    files: dict[str, str]
+    files: dict[str, Listed]
 
 
 def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], works: Mapping[int, bytes], do: DoRows, schema: str) -> Any:
@@ -162,7 +162,7 @@ def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], wor
         schema: of its rows.
 
     Raises:
-        IncompleteError: a file that a manifest lists is missing. A task raises it, if its folder is there.
+        IncompleteError: a file that a manifest lists is missing, or has another size. A task raises it, if its folder is there.
     """
     if not works:
         return spark.createDataFrame([], schema)
@@ -170,10 +170,11 @@ def rows_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], wor
     entries = {position: [entry for one in manifests for entry in one.files] for position, manifests in of_works.items()}
     sizes = {position: sum(FILE_BYTES + entry.bytes for entry in entries[position]) for position in works}
     tasks = tasks_of(sizes, TASKS_PER_CORE * parallelism_of(spark))
-    shares = [[_Share(at, works[at], file_sets_of(of_works[at])) for at in positions] for positions in tasks]
+    shares = [[_Share(at, works[at], listed_in(of_works[at])) for at in positions] for positions in tasks]
     needs = [(task, path) for task, own in enumerate(shares) for path in sorted({path for share in own for path in share.files})]
     largest = max((entry.bytes for own in entries.values() for entry in own), default=0)
-    held = files_and_works(spark, root, needs, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)}, largest)
+    listed = {path: one for own in shares for share in own for path, one in share.files.items()}
+    held = files_and_works(spark, root, needs, listed, {task: msgspec.msgpack.encode(own) for task, own in enumerate(shares)}, largest)
     return in_tasks(held, len(tasks), "position").mapInArrow(_doing(root, do), schema)
 
 
@@ -194,7 +195,9 @@ def tasks_of(sizes: Mapping[int, int], count: int) -> list[list[int]]:
     return tasks
 
 
-def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], works: Mapping[int, bytes], largest: int) -> Any:
+def files_and_works(
+    spark: Any, root: str, needs: Sequence[tuple[int, str]], listed: Mapping[str, Listed], works: Mapping[int, bytes], largest: int
+) -> Any:
     """Return a frame of (position, path, content): the file of each pair of a task's position and a path below `root`, and the task's work.
 
     A file that is missing has no row, so the task has to compare.
@@ -203,6 +206,7 @@ def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], wor
         spark: the session.
         root: the directory, as `runs_at` returns it.
         needs: the pairs.
+        listed: the files of all tasks, by path.
         works: the work of each task, whose row has the path OF_WORK.
         largest: number of bytes of the largest file.
 
@@ -214,7 +218,7 @@ def files_and_works(spark: Any, root: str, needs: Sequence[tuple[int, str]], wor
     tasks = spark.createDataFrame(list(needs), "position int, path string")
     if largest <= BATCH_BYTES_MAX:  # else a join by shuffle and sort, which holds fewer copies of a content at a time
         tasks = F.broadcast(tasks)
-    files = listed_files(spark, root, {path for _, path in needs}).join(tasks, "path").select("position", "path", "content")
+    files = listed_files(spark, root, listed).join(tasks, "path").select("position", "path", "content")
     return files.union(spark.createDataFrame([(position, OF_WORK, work) for position, work in works.items()], HELD))
 
 
@@ -241,24 +245,42 @@ def session_of_files(spark: Any, manifests: Iterable[Manifest] = ()) -> Iterator
             own.client.close()
 
 
-def listed_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
+def listed_files(spark: Any, root: str, listed: Mapping[str, Listed]) -> Any:
     """Return a frame of `path` below a directory, and `content`, of those of some files that are there.
 
     Spark lists their folders. To look for each file by itself would take a request for each, and a task.
 
+    Args:
+        spark: the session.
+        root: the directory, as `runs_at` returns it.
+        listed: the files, by path.
+
     Raises:
         IncompleteError: a folder is missing.
     """
+    from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    folders, names = ({split[at] for split in map(posixpath.split, paths)} for at in (0, 1))
+    folders, names = ({split[at] for split in map(posixpath.split, listed)} for at in (0, 1))
     if not names:
         return spark.createDataFrame([], "path string, content binary")
-    listed = _loaded(spark, root, folders, recursiveFileLookup="true")
+    try:
+        found = _loaded(spark, root, folders, recursiveFileLookup="true")
+    except AnalysisException as error:
+        raise _missing_folder(root, listed, error) from error
     # Spark reads no file whose `_metadata` a condition excludes; other characters are encoded there
     name = "_metadata.file_name" if all(map(_PLAIN_NAME.fullmatch, names)) else "substring_index(path, '/', -1)"
     below = F.expr(f"substring(path, {len(root) + 2})").alias("path")
-    return listed.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})").select(below, "content")
+    return found.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})").select(below, "content")
+
+
+def _missing_folder(root: str, listed: Mapping[str, Listed], error: Any) -> IncompleteError:
+    """Return the error for a folder that Spark does not find. An object store has none without a file."""
+    folder = (error.getMessageParameters() or {}).get("path", "").removeprefix(f"{root}/")
+    for path, one in listed.items():
+        if posixpath.dirname(path) == folder:
+            return IncompleteError(one.problem(f"{root}/{path}", None))
+    return IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists files there; restore them")
 
 
 def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
@@ -267,16 +289,16 @@ def binary_files(spark: Any, root: str, paths: Iterable[str]) -> Any:
     Raises:
         IncompleteError: a file is missing.
     """
-    return _loaded(spark, root, paths).select("path", "content")
-
-
-def _loaded(spark: Any, root: str, paths: Iterable[str], **options: str) -> Any:
     from pyspark.errors import AnalysisException
 
     try:
-        return spark.read.format("binaryFile").options(**options).load([f"{root}/{path}" for path in sorted(paths)])
+        return _loaded(spark, root, paths).select("path", "content")
     except AnalysisException as error:
-        raise IncompleteError(f"{root}: {str(error).splitlines()[0]}; a manifest lists files there; restore them") from error
+        raise _missing_folder(root, {}, error) from error
+
+
+def _loaded(spark: Any, root: str, paths: Iterable[str], **options: str) -> Any:
+    return spark.read.format("binaryFile").options(**options).load([f"{root}/{path}" for path in sorted(paths)])
 
 
 def _quoted(text: str) -> str:
@@ -284,20 +306,16 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def file_sets_of(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the file set of each file of some manifests, by its path."""
-    return {entry.path: one.file_set for one in manifests for entry in one.files}
-
-
-def check_there(root: str, file_sets: Mapping[str, str], found: Container[str]) -> None:
-    """Compare files below a directory, as `file_sets_of` returns them, with the paths that Spark has found.
+def check_there(root: str, listed: Mapping[str, Listed], found: Mapping[str, int]) -> None:
+    """Compare files below a directory with those that Spark has found, of which each has a size in bytes.
 
     Raises:
-        IncompleteError: one is missing.
+        IncompleteError: one is missing, or has another size.
     """
-    for path, file_set in file_sets.items():
-        if path not in found:
-            raise missing_file(f"{root}/{path}", file_set)
+    for path, one in listed.items():
+        problem = one.problem(f"{root}/{path}", found.get(path))
+        if problem is not None:
+            raise IncompleteError(problem)
 
 
 def held_of(batches: Iterable[pa.RecordBatch]) -> dict[str, bytes]:
@@ -309,13 +327,15 @@ def held_of(batches: Iterable[pa.RecordBatch]) -> dict[str, bytes]:
 
 
 def _doing(root: str, do: DoRows) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def do_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = held_of(batches)
-        for share in msgspec.msgpack.decode(held.pop(OF_WORK), type=list[_Share]):
-            check_there(root, share.files, held)
+        work = held.pop(OF_WORK)
+        sizes = {path: len(content) for path, content in held.items()}
+        for share in msgspec.msgpack.decode(work, type=list[_Share]):
+            check_there(root, share.files, sizes)
             yield from do(share.position, share.work, {path: held[path] for path in share.files})
 
-    return work
+    return do_all
 
 
 def _root_of(place: str, path: str) -> str:

@@ -16,10 +16,10 @@ from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.names import number_names
 from pipeline.duckdb.small_tables import NAMES
 from pipeline.errors import BadInputError
-from pipeline.manifest import with_files
+from pipeline.manifest import listed_in, with_files
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
-from pipeline.spark.remote import check_there, file_sets_of, listed_files, session_of_files
+from pipeline.spark.remote import check_there, listed_files, session_of_files
 from pipeline.spark.rollup.pieces import as_bytes, from_bytes
 from pipeline.spark.rollup.shares import Numbers
 from sluice.object_store import is_url
@@ -92,11 +92,11 @@ def _copied(spark: Any, root: str, inputs: Sequence[Input], opened: contextlib.E
     """Return a directory of this machine that has the files with the names."""
     copy = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="sluice-names-")))
     named = [with_files(item.manifest, [entry for entry in item.manifest.files if entry.table in NAMES]) for item in inputs]
-    wanted, found = file_sets_of(named), set()
+    wanted, found = listed_in(named), dict[str, int]()
     with session_of_files(spark, named) as own:
         for row in listed_files(own, root, wanted).toLocalIterator():
             write_copy(copy, row["path"], bytes(row["content"]))
-            found.add(row["path"])
+            found[row["path"]] = len(row["content"])
     check_there(root, wanted, found)
     return copy
 

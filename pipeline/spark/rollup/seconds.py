@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.manifest import listed_in
 from pipeline.rollup.content.sums import check_decisions, check_usage
 from pipeline.rollup.inputs import Input, hash_by_day
 from pipeline.rollup.settings import RollupSettings
@@ -108,5 +109,6 @@ def _read(spark: SparkSession, job: Reading, parts: Sequence[Part], root: str) -
         return work_in_tasks(spark, works, reading_here(job), PIECES)
     paths = [(number, entry.path) for number, part in enumerate(parts) for item in part for entry in item.manifest.files]
     largest = max((entry.bytes for part in parts for item in part for entry in item.manifest.files), default=0)
-    files = in_tasks(files_and_works(spark, root, paths, dict(enumerate(works)), largest), max(1, len(parts)), "position")
+    listed = listed_in(item.manifest for part in parts for item in part)
+    files = in_tasks(files_and_works(spark, root, paths, listed, dict(enumerate(works)), largest), max(1, len(parts)), "position")
     return files.mapInArrow(reading_copies(job), PIECES)

@@ -3,9 +3,10 @@
 So a task that compares a share gets neither the rows of the other shares nor columns that the comparison does not read.
 """
 
+import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from metering_format.event_kinds import SKIPPED
 from metering_format.fleet_notes import ASSUMED
 from metering_format.tables import TABLES
+from pipeline.errors import PipelineError
 from pipeline.file_set import FileSet
 from pipeline.replay.remote import columns_of
 from pipeline.replay.rows import Ints
@@ -28,6 +30,8 @@ from pipeline.validation.rules.workers.group_histories import (
     member_of,
     share_of_group,
 )
+
+R = TypeVar("R")
 
 _DESCRIBED: Final = ["group_ref", *NAMED_BY, "num_samples", "window_ms", "cap_ms", "first_seen_ms"]
 _STATE: Final = ["ts_ms", "fleet", "mode", "switches"]
@@ -100,23 +104,39 @@ def moved_groups(file_sets: Iterable[FileSet], of: int) -> list[dict[int, int]]:
 def pieces_of(file_set: FileSet, groups: GroupShares) -> Iterator[Piece]:
     """Yield the pieces of a file set whose manifest has the files that the comparison reads. A piece without rows is left out.
 
-    Raises:
-        BadInputError, IncompleteError: a file cannot be used.
+    A file that cannot be read is in all shares as it is. The comparison does not need each file, and names those it needs and cannot read.
     """
     paths = {entry.table: entry.path for entry in reversed(file_set.manifest.files)}
     for table, shares in _divided(file_set, groups, paths):
+        if shares is None:
+            content = (file_set.directory / paths[table]).read_bytes()
+            yield from (Piece(share, paths[table], content) for share in range(groups.of))
+            continue
         for share, rows in enumerate(shares):
             if len(rows):
                 yield Piece(share, paths[table], _content_of(rows))
 
 
-def _divided(file_set: FileSet, groups: GroupShares, tables: Container[str]) -> Iterator[tuple[str, Iterable[pa.Table]]]:
-    """Yield the name of each table, and the rows of each share."""
+def _divided(file_set: FileSet, groups: GroupShares, tables: Container[str]) -> Iterator[tuple[str, Iterable[pa.Table] | None]]:
+    """Yield the name of each table, and the rows of each share; None: it cannot be read."""
     for table, divide in _DIVIDE.items():
         if table in tables:
-            yield table, divide(file_set, groups)
+            yield table, _or_none(functools.partial(divide, file_set, groups))
     if "usage" in tables:
-        yield from connections_divided(file_set, dict(zip(groups.refs.tolist(), groups.shares.tolist(), strict=True)), groups.of)
+        connections = _or_none(functools.partial(_connections, file_set, groups))
+        yield from ((table, None) for table in ("usage", "dim_client") if table in tables) if connections is None else connections
+
+
+def _or_none(read: Callable[[], R]) -> R | None:
+    """Return the result of a function that reads files; None: one cannot be read."""
+    try:
+        return read()
+    except PipelineError:
+        return None
+
+
+def _connections(file_set: FileSet, groups: GroupShares) -> list[tuple[str, list[pa.Table]]]:
+    return list(connections_divided(file_set, dict(zip(groups.refs.tolist(), groups.shares.tolist(), strict=True)), groups.of))
 
 
 def _samples(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:

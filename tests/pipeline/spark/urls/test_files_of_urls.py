@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from metering_format.manifest import FileEntry, Manifest
-from pipeline.manifest import find_manifests
+from pipeline.manifest import Listed, find_manifests
 from pipeline.spark.remote import BATCH_BYTES_MAX, TASK_BYTES_MAX, listed_files, results_at, rows_at, session_of_files, tasks_of
 from pipeline.spark.validation.validate import validate_remote
 from pipeline.validation.local import validate
@@ -61,7 +61,7 @@ def test_only_files_that_are_wanted_are_read(spark: Any, lake: str, folder: Path
     strange = f"{Path(paths[0]).parent}/it's 100%.parquet"
     shutil.copy(folder / paths[0], folder / strange)
     for wanted, number in ((paths[2:4], 2), ([paths[2], strange], 7)):
-        frame = listed_files(spark, f"{lake}/in", wanted)
+        frame = listed_files(spark, f"{lake}/in", dict.fromkeys(wanted, Listed("a file set", 1, 1)))
         found = {row["path"]: bytes(row["content"]) for row in frame.collect()}
         assert found == {path: (folder / path).read_bytes() for path in wanted}
         assert (len(paths), files_read(frame)) == (6, number)
