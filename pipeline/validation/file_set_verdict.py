@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metering_format.event_kinds import MUTATION
+from metering_format.event_kinds import MUTATION, SKIPPED
 from metering_format.manifest import TypeCount
 from metering_format.places import PACED, SHARED
 from pipeline.errors import BadInputError
@@ -139,9 +139,18 @@ def judge_file_set(
         verdict.groups = bits_of(samples.column("group_ref").to_numpy())
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), file_set, verdict.findings)
+    if SHARED in settings:
+        check_described(file_set, _skipped_groups(file_set), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     _judge_buckets(file_set, verdict)
     check_whole(file_set, samples, verdict, differ=differ)
     return verdict
+
+
+def _skipped_groups(file_set: FileSet) -> Ints:
+    """Return the group number of each row about usage of other processes that was skipped."""
+    events = file_set.read("events", columns=["group_ref", "kind"])
+    found: Ints = events.filter(pc.equal(events.column("kind"), SKIPPED)).column("group_ref").to_numpy()
+    return found
 
 
 def _columns_of(settings: Mapping[str, object]) -> list[str]:

@@ -16,8 +16,6 @@ from pipeline.validation.fleet import FleetFigures, FleetJudge
 from pipeline.validation.rules.fleet.members import fleets_of
 from pipeline.validation.rules.workers.group_histories import (
     GroupHistory,
-    Identity,
-    Share,
     WorkerRun,
     histories_of,
     member_of,
@@ -25,6 +23,7 @@ from pipeline.validation.rules.workers.group_histories import (
     run_of,
     timelines_of,
 )
+from pipeline.validation.rules.workers.group_shares import Identity, Share
 from pipeline.validation.rules.workers.shared import check_chain, check_recorded
 from pipeline.validation.rules.workers.stale import check_lag
 from pipeline.validation.rules.workers.union_rate import highest_ratio

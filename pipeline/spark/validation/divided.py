@@ -18,7 +18,7 @@ from pipeline.spark.placement import in_tasks, packed, unpacked
 from pipeline.spark.remote import HELD, OF_WORK, DoRows, held_of, results_at, rows_at
 from pipeline.storage.held import held_directory
 from pipeline.storage.paths import StorePath
-from pipeline.validation.rules.workers.pieces import GroupShares, moved_groups, pieces_of
+from pipeline.validation.rules.workers.pieces import moved_groups, pieces_of
 
 
 class RunsToDivide(NamedTuple):
@@ -71,8 +71,7 @@ def pieces_at(spark: Any, root: str, place: str, runs: Sequence[RunsToDivide]) -
     def divide(_: int, work: bytes, files: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
         part = unpacked(work, _ToDivide)
         file_set = FileSet(StorePath(held_directory(place, files)), part.manifest, None, SmallFiles())
-        groups = GroupShares.in_file_set(file_set, part.shares, part.moved)
-        for piece in pieces_of(file_set, groups):
+        for piece in pieces_of(file_set, part.shares, part.moved):
             columns = ([part.first_task + piece.share], pa.int32()), ([piece.path], pa.string()), ([piece.content], pa.binary())
             yield pa.RecordBatch.from_arrays([pa.array(*column) for column in columns], names=["position", "path", "content"])
 

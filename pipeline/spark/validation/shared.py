@@ -21,7 +21,7 @@ from pipeline.spark.validation.whole_runs import LATER, Later, rows_of_later
 from pipeline.storage.held import held_directory
 from pipeline.storage.paths import AnyPath, StorePath
 from pipeline.validation.local import manifests_of
-from pipeline.validation.rules.workers.group_histories import Share
+from pipeline.validation.rules.workers.group_shares import Share
 from pipeline.validation.verdict import Verdict
 from pipeline.validation.workers import SharedFigures, SharingRuns, add_figures, shares_of_events, sharing_runs, tables_compared
 

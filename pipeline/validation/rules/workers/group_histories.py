@@ -3,11 +3,11 @@
 All workers use the monotonic clock of one machine. Each run derives its own wall-clock time from it.
 """
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -22,17 +22,17 @@ from pipeline.manifest import RunKey
 from pipeline.replay.remote import columns_of, remote_events
 from pipeline.replay.rows import LEAD, Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
+from pipeline.validation.rules.workers.group_shares import GroupShares, Identity, Share
 
-Identity = tuple[str | None, ...]
-"""The name of a group, which is the same in every worker."""
 OWN: Final = ""
 """Source of an event that the worker itself caused."""
 NAMED_BY: Final = ("quota_type", "scope", "node_id", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
 _NODE_ID, _NODE = NAMED_BY.index("node_id"), NAMED_BY.index("node")
 SKIPPED_COLUMNS: Final = ["group_ref", "seq", "ts_ms", "kind", "value", "source", "source_total"]
-OTHER_GROUPS: Final = -1
-"""Group number of rows that `pieces` keeps for all shares of the groups, since they concern a whole run."""
 REQUEST: Final = "Request"
+
+_Chosen = Callable[[pa.Table], pa.Table]
+"""Returns the rows of a share of the groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +201,6 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     return WorkerRun(key, *worker, first.wall_offset_ms, until_ms, last.final, losses, is_of_connections, member, burst_ms)
 
 
-def share_of_group(ref: int, identity: Identity | None, of: int) -> int:
-    """Return which of `of` subsets has a group. Without an identity its number decides, since no other run has the same group."""
-    return (ref if identity is None else crc32(repr(identity).encode())) % of
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A subset of the groups, the same in all runs: number `number` of `of` subsets. It bounds the memory for large directories."""
-
-    number: int = 0
-    of: int = 1
-
-    def has(self, ref: int, identity: Identity | None) -> bool:
-        """Whether a group is in the subset."""
-        return self.of == 1 or share_of_group(ref, identity, self.of) == self.number
-
-
 def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[GroupHistory]:
     """Return the histories of a run, one for each group of the share."""
     parts: dict[int, list[Events]] = {}
@@ -226,12 +209,11 @@ def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> 
     renamed: set[int] = set()
     for file_set in file_sets:
         identities |= identities_of(file_set, renamed)
-    left_out = [ref for ref, identity in identities.items() if not share.has(ref, identity)]
-    others = pa.array([*left_out, *((OTHER_GROUPS,) if share.of > 1 else ())], pa.int32())
+    chosen = functools.partial(GroupShares.of_groups(identities, share.of).rows_of, number=share.number)
     for file_set in file_sets:
-        for skip_ref, skip in _skips(file_set, run, others):
+        for skip_ref, skip in _skips(file_set, run, chosen):
             skips.setdefault(skip_ref, []).append(skip)
-        for ref, part in _parts(file_set, run, others):
+        for ref, part in _parts(file_set, run, chosen):
             parts.setdefault(ref, []).append(part)
     return [
         replace(_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))), is_renamed=ref in renamed)
@@ -268,20 +250,16 @@ def _identity(named: list[Any]) -> Identity:
     return tuple(None if it is None else str(it) for it in named)
 
 
-def _without(table: pa.Table, others: pa.Array) -> pa.Table:
-    return table.filter(pc.invert(pc.is_in(table.column("group_ref"), value_set=others))) if len(others) else table
-
-
-def _skips(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Skip]]:
-    events = _without(file_set.read("events", columns=SKIPPED_COLUMNS), others)
+def _skips(file_set: FileSet, run: WorkerRun, chosen: _Chosen) -> Iterable[tuple[int, Skip]]:
+    events = chosen(file_set.read("events", columns=SKIPPED_COLUMNS))
     for row in events.filter(pc.equal(events.column("kind"), SKIPPED)).to_pylist():
         at_ms = row["ts_ms"] - run.offset_ms
         yield row["group_ref"], Skip(at_ms, str(row["source"]), row["value"], row["source_total"] or 0, row["seq"])
 
 
-def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Events]]:
+def _parts(file_set: FileSet, run: WorkerRun, chosen: _Chosen) -> Iterable[tuple[int, Events]]:
     lead = [LEAD] if PACED in file_set.manifest.settings else []
-    table = _without(file_set.read("samples", columns=list(dict.fromkeys([*columns_of(file_set), *lead]))), others)
+    table = chosen(file_set.read("samples", columns=list(dict.fromkeys([*columns_of(file_set), *lead]))))
     if not len(table):
         return
     rows = unpack(table)

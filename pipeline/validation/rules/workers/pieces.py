@@ -5,7 +5,6 @@ So a task that compares a share gets neither the rows of the other shares nor co
 
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,17 +18,9 @@ from metering_format.tables import TABLES
 from pipeline.errors import PipelineError
 from pipeline.file_set import FileSet
 from pipeline.replay.remote import columns_of
-from pipeline.replay.rows import Ints
 from pipeline.validation.rules.workers.connection_pieces import connections_divided
-from pipeline.validation.rules.workers.group_histories import (
-    NAMED_BY,
-    OTHER_GROUPS,
-    SKIPPED_COLUMNS,
-    Identity,
-    identities_of,
-    member_of,
-    share_of_group,
-)
+from pipeline.validation.rules.workers.group_histories import NAMED_BY, SKIPPED_COLUMNS, identities_of, member_of
+from pipeline.validation.rules.workers.group_shares import OTHER_GROUPS, GroupShares, Identity, share_of_group
 
 R = TypeVar("R")
 
@@ -43,40 +34,6 @@ class Piece(NamedTuple):
     share: int
     path: str
     content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class GroupShares:
-    """The share of each group of a file set.
-
-    Attributes:
-        refs: numbers of the groups, ascending.
-        shares: the share of each.
-        of: number of shares.
-    """
-
-    refs: Ints
-    shares: Ints
-    of: int
-
-    @classmethod
-    def in_file_set(cls, file_set: FileSet, of: int, moved: Mapping[int, int]) -> "GroupShares":
-        """Return the shares of the groups that a file set describes; `moved` is its part of the result of `moved_groups`."""
-        identities = identities_of(file_set, set())
-        refs = sorted(identities)
-        shares = [moved[ref] if ref in moved else share_of_group(ref, identities[ref], of) for ref in refs]
-        return cls(np.array(refs, np.int64), np.array(shares, np.int64), of)
-
-    def divided(self, table: pa.Table) -> Iterator[pa.Table]:
-        """Yield the rows of each share. Rows of a group that the file set does not describe are in all shares."""
-        refs = table.column("group_ref").to_numpy().astype(np.int64)
-        at = np.searchsorted(self.refs, refs)
-        is_known = at < len(self.refs)
-        is_known[is_known] = self.refs[at[is_known]] == refs[is_known]
-        share_of_rows = np.full(len(refs), -1)
-        share_of_rows[is_known] = self.shares[at[is_known]]
-        for share in range(self.of):
-            yield table.take(np.flatnonzero((share_of_rows == share) | ~is_known))
 
 
 def moved_groups(file_sets: Iterable[FileSet], of: int) -> list[dict[int, int]]:
@@ -101,11 +58,20 @@ def moved_groups(file_sets: Iterable[FileSet], of: int) -> list[dict[int, int]]:
     return [{ref: share for ref, share in shares.items() if at < until[ref]} for at in range(number)]
 
 
-def pieces_of(file_set: FileSet, groups: GroupShares) -> Iterator[Piece]:
+def pieces_of(file_set: FileSet, of: int, moved: Mapping[int, int]) -> Iterator[Piece]:
     """Yield the pieces of a file set whose manifest has the files that the comparison reads. A piece without rows is left out.
 
     A file that cannot be read is in all shares as it is. The comparison does not need each file, and names those it needs and cannot read.
+
+    Args:
+        file_set: the file set.
+        of: number of shares.
+        moved: its part of the result of `moved_groups`.
+
+    Raises:
+        BadInputError, IncompleteError: `dim_group` cannot be used.
     """
+    groups = GroupShares.of_groups(identities_of(file_set, set()), of, moved)
     paths = {entry.table: entry.path for entry in reversed(file_set.manifest.files)}
     for table, shares in _divided(file_set, groups, paths):
         if shares is None:
@@ -139,12 +105,17 @@ def _connections(file_set: FileSet, groups: GroupShares) -> list[tuple[str, list
     return list(connections_divided(file_set, dict(zip(groups.refs.tolist(), groups.shares.tolist(), strict=True)), groups.of))
 
 
+def _rows_of_shares(groups: GroupShares, table: pa.Table) -> Iterator[pa.Table]:
+    share_of_rows = groups.of_rows(table)
+    return (table.take(np.flatnonzero(share_of_rows == share)) for share in range(groups.of))
+
+
 def _samples(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
-    return groups.divided(file_set.read("samples", columns=columns_of(file_set)))
+    return _rows_of_shares(groups, file_set.read("samples", columns=columns_of(file_set)))
 
 
 def _described(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
-    return groups.divided(file_set.read("dim_group", columns=_DESCRIBED))
+    return _rows_of_shares(groups, file_set.read("dim_group", columns=_DESCRIBED))
 
 
 def _skipped(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
@@ -153,12 +124,12 @@ def _skipped(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:
     skipped = events.filter(pc.equal(events.column("kind"), SKIPPED))
     member = member_of(file_set.manifest)
     if member is None:
-        return groups.divided(skipped)
+        return _rows_of_shares(groups, skipped)
     notes = skipped.filter(pc.equal(skipped.column("source"), member.source(ASSUMED)))
     _, first = np.unique(notes.column("ts_ms").to_numpy(), return_index=True)
     others = pa.array(np.full(len(first), OTHER_GROUPS), pa.int32())
     notes = notes.take(first).set_column(0, TABLES["events"].field("group_ref"), others)
-    return (pa.concat_tables([rows, notes]) for rows in groups.divided(skipped))
+    return (pa.concat_tables([rows, notes]) for rows in _rows_of_shares(groups, skipped))
 
 
 def _states(file_set: FileSet, groups: GroupShares) -> Iterable[pa.Table]:

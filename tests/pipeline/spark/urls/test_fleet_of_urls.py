@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.errors import PipelineError
+from pipeline.errors import BadInputError, PipelineError
 from pipeline.manifest import by_run, find_manifests
 from pipeline.replay.findings import Kind
 from pipeline.spark.failures import reported_in_one_line
@@ -18,6 +18,7 @@ from pipeline.validation import workers
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import Verdict
 from tests.pipeline.workers.test_fleet_runs import change_own, count_connections
+from tests.pipeline.workers.test_pieces import refused
 from tests.support.fleet.metering_members import Fleet, FleetStep
 from tests.support.metering.metering_workers import Step
 
@@ -131,3 +132,10 @@ def test_damage_is_reported_as_by_the_local_engine(spark: Any, lake: str, folder
     here = said(lambda: by_local(folder))
     assert message.format(path=path, name=path.stem) in here
     assert said(lambda: validate_remote(spark, f"{lake}/in", Wanted(50))).replace(lake, str(folder.parent)) == here
+
+
+@pytest.mark.parametrize("table", ["samples", "events"])
+def test_a_row_of_a_group_without_a_name_is_refused(spark: Any, lake: str, folder: Path, table: str) -> None:
+    """The message is that of the local engine: the file set, and the group that another one names, or none."""
+    message = refused(folder, table)
+    assert said(lambda: by_local(folder)) == said(lambda: validate_remote(spark, f"{lake}/in")) == repr(BadInputError(message))
