@@ -93,13 +93,18 @@ class CutFleets:
             self._bus = cluster.nodes[BUS_NODE]
             self._targets = {relay_port: Address("127.0.0.1", self._bus.ports.client)}
             upstream = cluster.nodes[DATA_NODE].address
-            _create_topics(upstream, self._sizes)
+            asyncio.run(self._create_topics(upstream))
             self._upstream, self._folder = upstream, engine.folder
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._stack.close()
+
+    async def _create_topics(self, upstream: str) -> None:
+        """Create all topics. The relay runs meanwhile: with KRaft the client may be told that the broker behind it is the controller."""
+        async with Relay(self._targets):
+            await asyncio.to_thread(_create_topics, upstream, self._sizes)
 
     async def run(self, ways: Sequence[str], loads: Sequence[str]) -> list[CutResult]:
         """Run each load with each way of a cut."""
