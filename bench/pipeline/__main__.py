@@ -7,7 +7,6 @@ python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
 
 import argparse
 import contextlib
-import functools
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,11 @@ from pathlib import Path
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
-from bench.metering.trace import Shape, decide, write
+from bench.metering.trace import Shape
 from bench.pipeline import stream_history
 from bench.pipeline.iceberg import in_catalog
 from bench.pipeline.memory_group import memory_group
-from bench.pipeline.proof import lines_of_proof, make, make_all, proof
+from bench.pipeline.proof import lines_of_proof, make, proof
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.stream_history import measured_histories
@@ -54,12 +53,12 @@ def main() -> int:
             report.add("", *lines_of_proof(rows))
             report.data["proof"] = rows
         if options.only == "paced":
-            of_paced = judged_paced(folder, make, options.events)
+            of_paced = judged_paced(folder, options.events)
             wrong += sum(of_paced.differences.values())
             report.add("", *of_paced.lines())
             report.data["paced"] = of_paced._asdict()
         if options.only in (None, "speed"):
-            turns, lines = measured(folder, functools.partial(make_all, folder), options.events, options.runs)
+            turns, lines = measured(folder, options.events, options.runs)
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
@@ -170,11 +169,7 @@ def _compared(found: list[RolledUp], of_all: float, of_four: float, differences:
 
 def _trace(folder: Path, count: int) -> Path:
     """Return a trace of this many decisions; it is made unless it exists."""
-    trace = folder / f"tables-{count}"
-    if not trace.exists():
-        shape = Shape(count, seconds=HOUR_S * max(1, count // EVENTS))
-        write(trace, shape, decide(shape))
-    return trace
+    return make(folder, f"tables-{count}", Shape(count, seconds=HOUR_S * max(1, count // EVENTS)))
 
 
 def _options() -> argparse.Namespace:

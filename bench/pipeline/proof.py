@@ -32,14 +32,14 @@ def _compared(folder: Path, shape: Shape) -> dict[str, Any]:
 
     began = time.perf_counter()
     name = f"proof-{shape.quota_type}-{shape.num_samples}x{shape.window_ms}"
-    make(folder, name, shape)
-    verdict = validate(folder / name)
+    trace = make(folder, name, shape)
+    verdict = validate(trace)
     row = {
         "quota_type": shape.quota_type,
         "window": f"{shape.num_samples} x {shape.window_ms} ms",
         "events": shape.events,
         "decisions": verdict.decisions,
-        "throttled": totals(folder / name)["throttled"],
+        "throttled": totals(trace)["throttled"],
         "by_fold": verdict.replayed_exactly,
         "differences": verdict.violations,
     }
@@ -65,12 +65,14 @@ def make_all(folder: Path, shapes: dict[str, Shape]) -> None:
         list(pool.map(make, [folder] * len(shapes), shapes, shapes.values()))
 
 
-def make(folder: Path, name: str, shape: Shape) -> None:
-    """Make a trace, unless it exists."""
-    if not (folder / name).exists():
+def make(folder: Path, name: str, shape: Shape) -> Path:
+    """Return a trace of a folder. It is made unless it exists."""
+    trace = folder / name
+    if not trace.exists():
         print(f"  making {name}: {shape.events:,} decisions of {shape.groups:,} groups", file=sys.stderr, flush=True)
         unfinished = folder / f"unfinished-{name}"
-        write(unfinished, shape, decide(shape)).rename(folder / name)
+        write(unfinished, shape, decide(shape)).rename(trace)
+    return trace
 
 
 def _workers() -> ProcessPoolExecutor:

@@ -1,12 +1,13 @@
-"""The speed of the validator, as ratios between arms of one run. `make` makes the traces once; `tables` times the roll-up."""
+"""The speed of the validator, as ratios between arms of one run. The part `tables` times the roll-up."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from bench.metering.trace import Shape
+from bench.pipeline.proof import make_all
 from bench.pipeline.turns import Arm, Turns, processes
 
 MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
@@ -46,14 +47,15 @@ def shapes(events: int) -> dict[str, Shape]:
     }
 
 
-def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int, runs: int) -> tuple[Turns, list[str]]:
+def measured(folder: Path, events: int, runs: int) -> tuple[Turns, list[str]]:
     """Run all arms.
 
     Args:
-        make: makes the missing traces in the folder.
+        folder: of the traces; missing ones are made.
+        events: decisions of a trace; some traces have more or fewer.
         runs: turns of each short arm; of arms that run in a row twice as many runs are counted.
     """
-    make(shapes(events))
+    make_all(folder, shapes(events))
     cores = [1, 2][: len(os.sched_getaffinity(0))]
     with processes(folder, cores) as turns:
         turns.take([HOTTEST, ZIPF, PLAIN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)

@@ -13,9 +13,10 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import cycle, pairwise, product
 from random import Random
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean
 from typing import Final, NamedTuple
 
+from bench.cost.intervals import mean_interval
 from bench.fleet.cells import LONG_RUN_GOAL, WORST_GOAL
 from bench.fleet.loads import connections_of, jains_index, long_run
 from proxy.enforcement.mode import Mode
@@ -258,15 +259,9 @@ def _line(case: Case, runs: Sequence[Figures], alone: Sequence[Figures]) -> str:
     is_met = abs(long_run - 1) <= LONG_RUN_GOAL and worst <= WORST_GOAL
     more = ""
     if case.load == BELOW:
-        low, high = _interval([its.waited - ones.waited for its, ones in zip(runs, alone, strict=True)])
-        is_met &= low <= 0
-        more = f"{low:+.1%} to {high:+.1%}"
+        difference = mean_interval([its.waited - ones.waited for its, ones in zip(runs, alone, strict=True)])
+        is_met &= difference.low <= 0
+        more = f"{difference.low:+.1%} to {difference.high:+.1%}"
     late = f" + {case.late_ms} ms" if case.late_ms else " ms"
     rates = f"{figures.long_run:.3f} | {long_run:.3f} | {figures.worst:.3f} | {worst:.3f} | {figures.fairness:.3f} | {figures.waited:.1%}"
     return f"| {_name(case)} | {case.members} | {case.lag_ms}{late} | {rates} | {more} | {'ok' if is_met else 'miss'} |"
-
-
-def _interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the mean, by the normal distribution, which is narrower than Student's."""
-    half = NormalDist().inv_cdf(0.975) * stdev(differences) / len(differences) ** 0.5
-    return fmean(differences) - half, fmean(differences) + half

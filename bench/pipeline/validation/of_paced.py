@@ -4,13 +4,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Final, NamedTuple
 
 from bench.metering.trace import Shape, totals
+from bench.pipeline.proof import make
 from pipeline.memory import ARROW_KEEPS, keep_memory
 from pipeline.validation.local import validate
 
@@ -51,7 +52,7 @@ class Judged(NamedTuple):
         yield f"Speed of paced decisions over that of windows, median of {TURNS} turns in CPU time: {self.ratio:.2f} (goal: 1 or more)"
 
 
-def judged_paced(folder: Path, make: Callable[[Path, str, Shape], None], events: int) -> Judged:
+def judged_paced(folder: Path, events: int) -> Judged:
     """Make both traces unless they exist, and judge them in turns; the first turn, which reads files from the disk, does not count.
 
     They are judged in a process of their own, with the memory settings of the command: Arrow takes them when it is loaded.
