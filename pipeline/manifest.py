@@ -195,6 +195,10 @@ class Listed(NamedTuple):
             return f"{path}: {size} bytes, manifest {self.file_set} has {self.bytes}"
         return None
 
+    def changed(self, path: object) -> str:
+        """Return the line for a file of that length whose SHA-256 is another one."""
+        return f"{path}: its SHA-256 is not the one in manifest {self.file_set}"
+
 
 def listed_in(manifests: Iterable[Manifest]) -> dict[str, Listed]:
     """Return the files of some manifests by their paths."""
@@ -263,7 +267,7 @@ def problems_of(directory: AnyPath, manifest: Manifest, *, hashes: bool = True) 
         if problem is not None:
             problems.append(problem)
         elif hashes and file_sha256(path) != entry.sha256:
-            problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.file_set}")
+            problems.append(listed.changed(path))
     return problems
 
 
@@ -279,4 +283,4 @@ def check_held(directory: AnyPath, manifest: Manifest, held: Mapping[str, bytes]
     """
     for entry in manifest.files:
         if entry.path in held and hashlib.sha256(held[entry.path]).hexdigest() != entry.sha256:
-            raise IncompleteError(f"{directory / entry.path}: its SHA-256 is not the one in manifest {manifest.file_set}")
+            raise IncompleteError(Listed(manifest.file_set, entry.rows, entry.bytes).changed(directory / entry.path))

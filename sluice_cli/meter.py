@@ -1,8 +1,5 @@
 """`sluice meter ...`. Exit codes: 0 clean, 1 violations found, 2 bad input or usage, 3 incomplete data."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import click
 
 from pipeline.commands.archive import archive
@@ -11,12 +8,13 @@ from pipeline.commands.inspect import inspect
 from pipeline.commands.neighbours import neighbours
 from pipeline.commands.recommend import recommend
 from pipeline.commands.register import register
-from pipeline.commands.repair import Repaired, repair_command
+from pipeline.commands.repair import repair_command
 from pipeline.commands.rollup import rollup
 from pipeline.commands.stream import stream
 from pipeline.commands.validate import validate
 from pipeline.commands.verify_manifests import verify_manifests
 from pipeline.commands.whatif import whatif
+from sluice_cli.by_hadoop import by_hadoop
 
 
 @click.group(no_args_is_help=False)
@@ -28,8 +26,13 @@ for command in (validate, rollup, ddl, whatif, recommend, neighbours, stream, in
     meter.add_command(command)
 
 
-def with_writers(repair: Callable[[Path], Repaired], *others: click.Command) -> click.Group:
-    """Add the commands that change files, which `proxy` implements, and return all commands."""
-    for writer in (repair_command(repair), *others):
-        meter.add_command(writer)
+def with_writers() -> click.Group:
+    """Add the commands that change files, and return all commands. `proxy` implements these; where Spark's workers run it is missing."""
+    from proxy.metering.commands.compact import compact_command
+    from proxy.metering.commands.forget import forget_command
+    from proxy.metering.commands.upload import upload_command
+    from proxy.metering.repair import repair
+
+    for command in (repair_command(repair), by_hadoop(compact_command), by_hadoop(forget_command), upload_command):
+        meter.add_command(command)
     return meter

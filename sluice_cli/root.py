@@ -98,15 +98,10 @@ def meter(arguments: tuple[str, ...]) -> None:
     """Analyse metering files: usage, validation of throttle decisions, simulation of other quotas, recommendations."""
     if lacking := missing(METERING):
         _fail([f"sluice meter {need(lacking)}; {remedy(lacking)}"])
-    from proxy.metering.commands.compact import compact_command
-    from proxy.metering.commands.forget import forget_command  # commands that write are defined here, commands that read in `pipeline`
-    from proxy.metering.commands.upload import upload_command
-    from proxy.metering.repair import repair
     from sluice_cli import meter as commands  # imported here, since only metering files need Arrow
 
-    commands.with_writers(repair, compact_command, forget_command, upload_command).main(
-        args=list(arguments), prog_name="sluice meter", standalone_mode=False
-    )  # main prints an error in one line
+    group = commands.with_writers()
+    group.main(args=list(arguments), prog_name="sluice meter", standalone_mode=False)  # main prints an error in one line
 
 
 @cli.command("quotas", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

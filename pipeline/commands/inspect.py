@@ -1,22 +1,32 @@
 """`sluice meter inspect`."""
 
+from typing import Any
+
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import INPUT
+from pipeline.commands.execution.inputs import session_for
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.storage.paths import AnyPath
+from pipeline.storage.paths import AnyPath, path_of
 
 
 @click.command()
-@click.argument("file", type=INPUT)
+@click.argument("file")
 @clear_errors
-@common_options("local", because="one file is read in this process", explain="Print type, null count, minimum and maximum of each column.")
-def inspect(file: AnyPath, common: Common) -> None:
+@common_options("local", "spark", explain="Print type, null count, minimum and maximum of each column.")
+def inspect(file: str, common: Common) -> None:
     """Print the content of a manifest, a Parquet file or an open segment: table, row count and first rows."""
     from pipeline.commands.execution.output import write_output
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
 
-    found = inspected(file)
+    with session_for(file, common) as spark:
+        path = path_of(file) if spark is None else _path_at(spark, file)
+        found = inspected(path)
     lines = [*lines_of(found), *(column_lines(found) if common.explain else ())]
-    write_output(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(file.name, found))
+    write_output(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(path.name, found))
+
+
+def _path_at(spark: Any, url: str) -> AnyPath:
+    from pipeline.spark.hadoop_files import hadoop_path
+
+    return hadoop_path(spark, url)

@@ -5,7 +5,7 @@ import click
 from pipeline.commands.execution.exit_codes import clear_errors
 from pipeline.commands.execution.inputs import opener, source_option
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE
 from pipeline.storage.paths import AnyPath
 
 
@@ -26,10 +26,10 @@ from pipeline.storage.paths import AnyPath
     show_default=True,
     help="Length of the compared time windows, in seconds.",
 )
-@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
+@click.option("--out", type=OUTPUT_OF_ENGINE, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the figures behind each pair.")
-def neighbours(source: AnyPath | str, share: float, window_s: int, out: AnyPath | None, common: Common) -> None:
+def neighbours(source: AnyPath | str, share: float, window_s: int, out: AnyPath | str | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output
@@ -38,13 +38,12 @@ def neighbours(source: AnyPath | str, share: float, window_s: int, out: AnyPath 
     from pipeline.neighbours.text import lines_of
     from pipeline.report.neighbours_page import draw_neighbours
 
-    with opener(common.engine, common.session, (("--in", source),)) as opened:
+    with opener(common.engine, common.session, (("--in", source), ("--out", out))) as opened:
+        place = None if out is None else opened(out)
         work = plan_load(opened(source), window_s * 1_000)
         with executor(common) as run_all:
             load = load_of(run_all(JOB, work), window_s * 1_000)
-    pairs = pairs_of(load, share)
-    summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
-    lines = lines_of(pairs, load, share, explain=common.explain)
-    write_output(
-        common.form, out, summary, lines, as_rows(pairs), lambda: draw_neighbours(pairs, load), header=(*Pair.__struct_fields__, "says")
-    )
+        pairs = pairs_of(load, share)
+        summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
+        lines, header = lines_of(pairs, load, share, explain=common.explain), (*Pair.__struct_fields__, "says")
+        write_output(common.form, place, summary, lines, as_rows(pairs), lambda: draw_neighbours(pairs, load), header=header)

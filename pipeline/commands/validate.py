@@ -12,7 +12,7 @@ import click
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import SPARK, Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT, SPARK_OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE, SPARK_OUTPUT
 from pipeline.errors import BadInputError
 from pipeline.files import check_new
 from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.")
 @click.option(
     "--out",
-    type=OUTPUT,
+    type=OUTPUT_OF_ENGINE,
     metavar="DIR",
     help="Verify each file against its manifest, then also write verdict.json and report.html to this directory.",
 )
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @common_options("local", "spark", explain="Print the samples that prove each divergence.")
 def validate(
     source: str,
-    out: AnyPath | None,
+    out: AnyPath | str | None,
     quotas: AnyPath | str | None,
     max_violations: int,
     violations: AnyPath | str | None,
@@ -75,20 +75,21 @@ def validate(
     reads_here = quotas is not None or against_broker
     if isinstance(violations, str) and common.engine != SPARK and not is_of_hadoop(violations):
         violations = path_of(violations)
-    given = (("--quotas", quotas), ("--in", source if is_of_spark and reads_here else None), ("--violations", violations))
+    given = (("--quotas", quotas), ("--in", source if is_of_spark and reads_here else None), ("--violations", violations), ("--out", out))
     with opener(common.engine, common.session, given) as opened:
         if violations is not None:
             check_new("--violations", opened(violations))
+        place = None if out is None else opened(out)
         by_file = _check_by_file(_directory(source, opened, common), opened(quotas)) if quotas is not None else {}
         compared = _compare(_directory(source, opened, common)) if against_broker else None
         asked = _Asked(every_byte, cross_check, max_violations, violations, by_file)
-        verdict = _judge(source, common, asked)  # the end of its session is that of the block's
-    if compared is not None:
-        verdict.against_broker, lost = compared
-        verdict.incomplete += lost
-    if not verdict.holds and not every_byte and not is_of_spark:
-        _check_undamaged(path_of(source), verdict)
-    _report(verdict, out, common, max_violations, violations)
+        verdict = _judge(source, common, asked)
+        if compared is not None:
+            verdict.against_broker, lost = compared
+            verdict.incomplete += lost
+        if not verdict.holds and not every_byte and not is_of_spark:
+            _check_undamaged(path_of(source), verdict)
+        _report(verdict, place, common, max_violations, violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
     if verdict.incomplete:

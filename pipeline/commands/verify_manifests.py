@@ -7,29 +7,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
-from pipeline.commands.execution.inputs import INPUT
-from pipeline.commands.execution.options import Common, common_options
-from pipeline.storage.paths import AnyPath
+from pipeline.commands.execution.options import SPARK, Common, common_options
+from pipeline.storage.paths import path_of
 
 if TYPE_CHECKING:
     from metering_format.manifest import Manifest
 
 
 @click.command("verify-manifests")
-@click.argument("directory", type=INPUT)
+@click.argument("directory")
 @clear_errors
-@common_options("local", because="the files are read in this process", explain="Print the checked files and bytes of each file set.")
-def verify_manifests(directory: AnyPath, common: Common) -> None:
+@common_options("local", "spark", explain="Print the checked files and bytes of each file set.")
+def verify_manifests(directory: str, common: Common) -> None:
     """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
-    from pipeline.chain import broken_links
     from pipeline.commands.execution.output import write_output
-    from pipeline.manifest import by_run, find_manifests, problems_in
-    from pipeline.removed import removed_runs
     from pipeline.text import counted
 
-    manifests = find_manifests(directory)
-    problems = problems_in(directory, manifests)
-    problems += [line for _, line in broken_links(by_run(manifests).values(), removed_runs(directory))]
+    manifests, problems = _compared(directory, common)
     files = sum(len(manifest.files) for manifest in manifests)
     lines = [*problems, f"{counted(len(manifests), 'manifest')}, {counted(files, 'file')}, {counted(len(problems), 'problem')}"]
     sets = [_row(manifest) for manifest in manifests]
@@ -42,6 +36,22 @@ def verify_manifests(directory: AnyPath, common: Common) -> None:
     )
     if problems:
         sys.exit(INCOMPLETE)
+
+
+def _compared(directory: str, common: Common) -> "tuple[list[Manifest], list[str]]":
+    """Return the manifests, and a line for each difference."""
+    if common.engine == SPARK:
+        from pipeline.spark.validation.manifests import verified
+
+        return verified(directory, common.session)
+    from pipeline.chain import broken_links
+    from pipeline.manifest import by_run, find_manifests, problems_in
+    from pipeline.removed import removed_runs
+
+    place = path_of(directory)
+    manifests = find_manifests(place)
+    broken = broken_links(by_run(manifests).values(), removed_runs(place))
+    return manifests, [*problems_in(place, manifests), *(line for _, line in broken)]
 
 
 def _row(manifest: "Manifest") -> dict[str, Any]:

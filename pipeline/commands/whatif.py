@@ -5,7 +5,7 @@ import click
 from pipeline.commands.execution.exit_codes import clear_errors
 from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener, source_option
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE
 from pipeline.errors import BadInputError
 from pipeline.storage.paths import AnyPath
 
@@ -39,7 +39,7 @@ from pipeline.storage.paths import AnyPath
     metavar="MS",
     help="Burst of paced groups. Default: that of the recording, or 1000.",
 )
-@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
+@click.option("--out", type=OUTPUT_OF_ENGINE, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
 def whatif(
@@ -48,7 +48,7 @@ def whatif(
     mode: str,
     pacing: str | None,
     paced_burst_ms: int | None,
-    out: AnyPath | None,
+    out: AnyPath | str | None,
     common: Common,
 ) -> None:
     """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
@@ -65,22 +65,22 @@ def whatif(
 
     if paced_burst_ms is not None and pacing == WINDOW:
         raise BadInputError("--paced-burst-ms: a window has no burst; leave it out, or use --pacing paced")
-    given = (("--in", source), *(("--quotas", file) for file in files))
+    given = (("--in", source), *(("--quotas", file) for file in files), ("--out", out))
     with opener(common.engine, common.session, given) as opened:
+        place = None if out is None else opened(out)
         paths = [opened(file) for file in files]
         names, quotas = _names(paths), [read_quota_file(path) for path in paths]
         work = plan_work(opened(source), quotas, mode, pacing=Pacing(pacing, paced_burst_ms))
         with executor(common) as run_all:
             done = run_all(JOB, work)
-    found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
-    changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
-    lines = [*lines_of(changes, mode), *(explained(found, dict(zip(names, quotas, strict=True)), work) if common.explain else ())]
-    summary = as_dict(changes, mode)
+        found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
+        changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
+        lines = [*lines_of(changes, mode), *(explained(found, dict(zip(names, quotas, strict=True)), work) if common.explain else ())]
 
-    def page() -> str:
-        return draw_whatif(changes, mode, {name: buckets_of(outcomes) for name, outcomes in found.items()})
+        def page() -> str:
+            return draw_whatif(changes, mode, {name: buckets_of(outcomes) for name, outcomes in found.items()})
 
-    write_output(common.form, out, summary, lines, [msgspec.structs.asdict(change) for change in changes], page)
+        write_output(common.form, place, as_dict(changes, mode), lines, [msgspec.structs.asdict(change) for change in changes], page)
 
 
 def _names(files: list[AnyPath]) -> list[str]:

@@ -52,6 +52,15 @@ def has_file_system(spark: Any, url: str) -> bool:
 
 
 def hadoop_path(spark: Any, url: str) -> StorePath:
+    """Return the path of a directory on a file system of Hadoop.
+
+    Raises:
+        BadInputError: as for `hadoop_store`.
+    """
+    return StorePath(StoreDirectory(hadoop_store(spark, url)))
+
+
+def hadoop_store(spark: Any, url: str) -> ObjectStore:
     """Return a directory on a file system of Hadoop.
 
     Args:
@@ -66,7 +75,7 @@ def hadoop_path(spark: Any, url: str) -> StorePath:
         files = HadoopFiles(spark, written)
     except spark_errors() as error:
         raise BadInputError(f"{shown_url(url)}: {reason_of(spark, written, str(error))}") from error
-    return StorePath(StoreDirectory(ObjectStore(written, shown_url(url), files, files.root)))
+    return ObjectStore(written, shown_url(url), files, files.root)
 
 
 def path_at(spark: Any, text: str) -> AnyPath:

@@ -26,8 +26,7 @@ from pipeline.removed import LEDGERS, removed_of
 from pipeline.spark.failures import spark_errors
 from pipeline.spark.hadoop_files import hadoop_url, lacks_jar, reason_of
 from pipeline.spark.parallelism import FOR_MANY_FILES, TASKS_PER_CORE, parallelism_of
-from pipeline.spark.placement import in_tasks, packed, unpacked
-from pipeline.validation.warm_up import Work
+from pipeline.spark.placement import in_tasks
 
 BATCH_BYTES_MAX: Final = 8 * 2**20
 """Highest number of bytes of the files that pass to a task together, if they are several."""
@@ -41,8 +40,6 @@ HELD: Final = "position int, path string, content binary"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9._=-]+")
 MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-Judge = Callable[[Work, Mapping[str, bytes]], bytes]
-"""Gets the manifests of a task, and the content of their files by path."""
 Do = Callable[[bytes, Mapping[str, bytes]], bytes]
 """Gets the work of a task, and the content of its files by path."""
 DoRows = Callable[[int, bytes, Mapping[str, bytes]], Iterable[pa.RecordBatch]]
@@ -100,22 +97,6 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     except AnalysisException:  # there is no ledger, so nothing was removed
         return {}
     return removed_of(bytes(row["content"]) for row in rows)
-
-
-def judge_at(spark: Any, root: str, works: Mapping[int, Work], judge: Judge) -> dict[int, bytes]:
-    """Return the result of `judge` for each task.
-
-    Args:
-        spark: the session.
-        root: the directory, as `runs_at` returns it.
-        works: the manifests of each task, which no other task gets.
-        judge: runs in the tasks.
-
-    Raises:
-        IncompleteError: a file that a manifest lists is missing.
-    """
-    encoded = {position: packed(work) for position, work in works.items()}
-    return results_at(spark, root, works, lambda work, files: judge(unpacked(work, Work), files), encoded)
 
 
 def results_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], do: Do, works: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -272,6 +253,14 @@ def listed_files(spark: Any, root: str, listed: Mapping[str, Listed]) -> Any:
     name = "_metadata.file_name" if all(map(_PLAIN_NAME.fullmatch, names)) else "substring_index(path, '/', -1)"
     below = F.expr(f"substring(path, {len(root) + 2})").alias("path")
     return found.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})").select(below, "content")
+
+
+def all_files(spark: Any, root: str) -> Any:
+    """Return a frame of `path` below a directory, and `content`, of all its Parquet files."""
+    from pyspark.sql import functions as F
+
+    found = _loaded(spark, root, [""], recursiveFileLookup="true", pathGlobFilter="*.parquet")
+    return found.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
 
 
 def _missing_folder(root: str, listed: Mapping[str, Listed], error: Any) -> IncompleteError:

@@ -14,7 +14,7 @@ import click
 from pipeline.errors import BadInputError
 from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
 from pipeline.session_settings import DEFAULTS, SUBMITTED, SessionSettings
-from pipeline.spark.failures import HEAP, failure_line, stopped
+from pipeline.spark.failures import HEAP, failure_line, reported_in_one_line, stopped
 from pipeline.spark.parallelism import FOR_MANY_FILES
 
 LOOPBACK: Final = "127.0.0.1"
@@ -54,10 +54,13 @@ PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
+_OPEN: Final[list[Any]] = []
+"""The session of the block that runs, if one does."""
+
 
 @contextlib.contextmanager
 def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-meter", python_tasks: bool = False) -> Iterator[Any]:
-    """Start Spark for a block, with a notice on stderr.
+    """Start Spark for a block, with a notice on stderr. A block inside another one gets its session, with the settings of that one.
 
     Args:
         settings: how Spark starts.
@@ -68,6 +71,20 @@ def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-
         BadInputError: PySpark or Java is not installed, or the master is invalid.
         BadInputError, IncompleteError: an exception of a task, or a failure of Spark.
     """
+    if _OPEN:
+        with reported_in_one_line():
+            yield _OPEN[0]
+        return
+    with _started(settings, application, python_tasks=python_tasks) as spark:
+        _OPEN.append(spark)
+        try:
+            yield spark
+        finally:
+            _OPEN.clear()
+
+
+@contextlib.contextmanager
+def _started(settings: SessionSettings, application: str, *, python_tasks: bool) -> Iterator[Any]:
     master, verbose, conf, driver_memory = settings
     _check_master(master)
     try:

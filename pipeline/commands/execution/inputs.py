@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import click
 
-from pipeline.commands.execution.options import SPARK
+from pipeline.commands.execution.options import SPARK, Common
 from pipeline.commands.execution.outputs import RefusedPathError
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
 from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
-from sluice.object_store import shown_url
+from sluice.object_store import is_url, shown_url
 
 
 class InputPath(click.ParamType[Any]):
@@ -63,7 +63,7 @@ Open = Callable[[AnyPath | str], AnyPath]
 def opener(engine: str, settings: SessionSettings, given: Sequence[Given], *, python_tasks: bool = False) -> Iterator[Open]:
     """Yield the function that opens the values of options. Spark starts before the block if one is a text.
 
-    A session that the block opens is the same one, and its end is the end of both.
+    Sessions that the block opens are the same one.
 
     Args:
         engine: the engine of the command.
@@ -80,12 +80,50 @@ def opener(engine: str, settings: SessionSettings, given: Sequence[Given], *, py
         return
     if engine != SPARK:
         option, url = urls[0]
-        raise BadInputError(f"{option} {shown_url(url)}: is a URL of no object store, so only Hadoop can know it; add --engine spark")
+        refuse_hadoop(url, option)
     from pipeline.spark.hadoop_files import hadoop_path
     from pipeline.spark.session import session
 
     with session(settings, python_tasks=python_tasks) as spark:
         yield lambda value: hadoop_path(spark, value) if isinstance(value, str) else value
+
+
+def refuse_hadoop(url: str, option: str = "") -> None:
+    """Refuse a URL that only Spark can open.
+
+    Args:
+        url: the value of an option or argument.
+        option: the option.
+
+    Raises:
+        BadInputError: it is the URL of no object store.
+    """
+    if is_of_hadoop(url):
+        named = f"{option} {shown_url(url)}".lstrip()
+        raise BadInputError(f"{named}: is a URL of no object store, so only Hadoop can know it; add --engine spark")
+
+
+@contextlib.contextmanager
+def session_for(place: str, common: Common) -> Iterator[Any]:
+    """Yield a session that reads a URL by Hadoop; None with the local engine. For a command that does not run its work on Spark.
+
+    Args:
+        place: the argument of the command.
+        common: its options.
+
+    Raises:
+        BadInputError: Spark is asked for, and the place is a path; or Spark is not, and only Hadoop knows the URL.
+    """
+    if common.engine != SPARK:
+        refuse_hadoop(place)
+        yield None
+        return
+    if not is_url(place):
+        raise BadInputError(f"--engine spark: {place} is on this machine, so this command reads it without Spark; leave it out")
+    from pipeline.spark.session import session
+
+    with session(common.session) as spark:
+        yield spark
 
 
 def _opened(value: AnyPath | str) -> AnyPath:

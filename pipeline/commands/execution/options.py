@@ -41,13 +41,15 @@ class Common:
     explain: bool
 
 
-def common_options(*engines: str, because: str = "", explain: str, usual: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def common_options(
+    *engines: str, because: str = "", explain: str | None = None, usual: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the common options to a command, which receives them as `common`.
 
     Args:
         engines: supported engines, the default first.
         because: why there is no other engine; the beginning of a message.
-        explain: what `--explain` shows.
+        explain: what `--explain` shows; None: the command has neither this option nor `--format`.
         usual: the default engine, for the help; empty: the first one.
 
     Raises, when the command is called:
@@ -60,8 +62,8 @@ def common_options(*engines: str, because: str = "", explain: str, usual: str = 
             *arguments: Any,
             engine: str | None,
             master: str | None,
-            form: str,
-            explain: bool,
+            form: str = FORMS[0],
+            explain: bool = False,
             verbose: bool = False,
             conf: Sequence[str] = (),
             driver_memory: str | None = None,
@@ -114,7 +116,7 @@ def _check_form(form: str, *, explain: bool) -> None:
         raise BadInputError(f"--explain: applies to the table, and --format {form} has none; leave it out, or write --format table or json")
 
 
-def _options(engines: tuple[str, ...], explain: str, usual: str) -> tuple[Callable[[Any], Any], ...]:
+def _options(engines: tuple[str, ...], explain: str | None, usual: str) -> tuple[Callable[[Any], Any], ...]:
     """Return the options. Options that have only one possible value are hidden from the help text."""
     has_spark = SPARK in engines
     where = "Run in this process, or on Spark." if len(engines) > 1 else None
@@ -122,12 +124,13 @@ def _options(engines: tuple[str, ...], explain: str, usual: str) -> tuple[Callab
     log = click.option("-v", "--verbose", is_flag=True, help="Write warnings and errors of Spark to stderr.")
     conf = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
     memory = click.option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM, such as 8g. Default: half of the memory.")
+    form = click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Format of the output.")
+    explained = click.option("--explain", is_flag=True, help=f"{explain} Applies to the table; JSON always includes them.")
     return (
         click.option("--engine", type=click.Choice([LOCAL, SPARK]), hidden=len(engines) == 1, help=where, show_default=usual),
         click.option(
             "--master", hidden=not has_spark, help="URL of the Spark master. Default: all local cores, or the master of spark-submit."
         ),
         *((log, conf, memory) if has_spark else ()),
-        click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Format of the output."),
-        click.option("--explain", is_flag=True, help=f"{explain} Applies to the table; JSON always includes them."),
+        *((form, explained) if explain is not None else ()),
     )

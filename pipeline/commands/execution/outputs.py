@@ -8,7 +8,7 @@ import click
 
 from pipeline.commands.execution.exit_codes import BAD_INPUT
 from pipeline.errors import BadInputError
-from pipeline.storage.paths import path_of
+from pipeline.storage.paths import is_of_hadoop, path_of
 from sluice.object_store import SCHEMES, is_url
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -32,17 +32,20 @@ class OutputPath(click.Path):
 
     Args:
         stores: whether a URL of an object store is accepted, which pyarrow opens.
+        by_hadoop: whether Spark may write it. The value of a URL of no object store is then its text, for `opener`.
 
     Raises, when the command line is read:
         RefusedPathError: the value is a URL that is not accepted.
     """
 
-    def __init__(self, *, stores: bool) -> None:
+    def __init__(self, *, stores: bool, by_hadoop: bool = False) -> None:
         super().__init__(path_type=Path)
-        self._stores = stores
+        self._stores, self._by_hadoop = stores, by_hadoop
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as a path."""
+        if isinstance(value, str) and self._by_hadoop and is_of_hadoop(value):
+            return value
         if isinstance(value, str) and _URL.match(value):
             option = param.opts[0] if param is not None else "output"
             if not self._stores or value.partition("://")[0] not in SCHEMES:
@@ -79,7 +82,8 @@ class SparkOutputPath(OutputPath):
         return f"is no URL of another file system; write s3a://BUCKET/PATH, hdfs://HOST/PATH or another one that Hadoop knows, or {_LOCAL}"
 
 
-OUTPUT: Final = OutputPath(stores=True)
+OUTPUT_OF_ENGINE: Final = OutputPath(stores=True, by_hadoop=True)
+"""Of a command that either engine runs."""
 LOCAL_OUTPUT: Final = OutputPath(stores=False)
 """Of an archive."""
 SPARK_OUTPUT: Final = SparkOutputPath()

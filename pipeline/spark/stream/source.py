@@ -14,8 +14,8 @@ from pipeline.manifest import check_held, check_undamaged, problems_of
 from pipeline.parquet.checks import check_columns, opened
 from pipeline.spark.remote import session_of_files
 from pipeline.spark.validation.judging import judge_works, judged_chunks, judged_chunks_at
+from pipeline.spark.validation.manifests import check_undamaged_at
 from pipeline.spark.validation.partial_sums import Source, sums_of, sums_of_held
-from pipeline.spark.validation.validate import check_undamaged_at
 from pipeline.spark.written import url_of
 from pipeline.storage.paths import AnyPath, StorePath
 from pipeline.validation.file_set_verdict import FileSetVerdict

@@ -8,25 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from metering_format.manifest import Manifest
 from metering_format.places import CONTINUED
-from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import runs_checked
-from pipeline.manifest import RunKey, check_held, damaged, found_manifests
+from pipeline.manifest import RunKey, check_held, found_manifests
 from pipeline.removed import removed_runs
 from pipeline.replay.findings import Findings
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.parallelism import parallelism_of
-from pipeline.spark.remote import judge_at, removed_at, runs_at, session_of_files
+from pipeline.spark.remote import removed_at, runs_at, session_of_files
 from pipeline.spark.validation.judging import JUDGED, Chunk, chunks_of, judged_chunks, judged_chunks_at, shares_of_runs
+from pipeline.spark.validation.manifests import check_undamaged_at
 from pipeline.spark.validation.shared import judged_shared, judged_shared_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.whole_runs import LATER, Later, UseDivergences, add_whole_runs, rows_of_later
-from pipeline.storage.paths import path_of_messages
 from pipeline.validation.local import manifest_hashes, manifests_of
 from pipeline.validation.verdict import Verdict, add_completeness
-from pipeline.validation.warm_up import Work
 from sluice.object_store import is_url
 
 MAX_VIOLATIONS: Final = 50
@@ -144,23 +141,3 @@ def validate_remote(spark: Any, place: str, wanted: Wanted = Wanted()) -> Verdic
         blamed = [file_set.manifest for key, file_sets in runs.items() if verdict.concerns(key) for file_set in file_sets]
         check_undamaged_at(spark, place, root, blamed)
     return verdict
-
-
-def check_undamaged_at(spark: Any, place: str, root: str, blamed: Sequence[Manifest]) -> None:
-    """Compare the files of file sets that diverge with their manifests, so that damage is not reported as an error of the proxy.
-
-    Raises:
-        IncompleteError: a file differs from its manifest.
-    """
-    manifests = {number: (manifest,) for number, manifest in enumerate(blamed)}
-
-    def compare(work: Work, files: Mapping[str, bytes]) -> bytes:
-        try:
-            check_held(path_of_messages(place), work[0], files)
-        except IncompleteError as error:
-            return str(error).encode()
-        return b""
-
-    problems = [text.decode() for _, text in sorted(judge_at(spark, root, manifests, compare).items()) if text]
-    if problems:
-        raise damaged(problems[0], len(problems))

@@ -13,6 +13,7 @@ from sluice.object_store import ObjectStoreError, is_url
 
 if TYPE_CHECKING:
     from proxy.metering.compaction.compact import CompactResult
+    from sluice.object_store import ObjectStore
 
 
 @click.command("compact")
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Maximum number of decisions of a merged file set.",
 )
-def compact_command(directory: str, decisions_max: int) -> None:
+def compact_command(directory: str | ObjectStore, decisions_max: int) -> None:
     """Merge the small file sets of each hour that has ended. Decisions, usage and the chain of manifests stay as they are.
 
     DIRECTORY is a path, or a URL such as s3://BUCKET/DIR.
@@ -45,15 +46,15 @@ def compact_command(directory: str, decisions_max: int) -> None:
         sys.exit(INCOMPLETE)
 
 
-def _compact(directory: str, decisions_max: int) -> CompactResult:
+def _compact(directory: str | ObjectStore, decisions_max: int) -> CompactResult:
     from proxy.base.clock import wall_time_s
     from proxy.metering.compaction.compact import compact
 
     now_ms = int(wall_time_s() * 1_000)
-    if not is_url(directory):
+    if isinstance(directory, str) and not is_url(directory):
         check_directory(Path(directory))
         return compact(Path(directory), now_ms, decisions_max)
     from proxy.metering.upload.compact import compact_at
     from sluice.object_store import open_object_store
 
-    return compact_at(open_object_store(directory), now_ms, decisions_max)
+    return compact_at(open_object_store(directory) if isinstance(directory, str) else directory, now_ms, decisions_max)

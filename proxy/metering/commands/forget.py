@@ -15,13 +15,14 @@ from sluice.object_store import ObjectStoreError, is_url
 if TYPE_CHECKING:
     from proxy.metering.facts.names import Names
     from proxy.metering.forget import ForgetResult
+    from sluice.object_store import ObjectStore
 
 
 @click.command("forget")
 @click.argument("directory")
 @click.option("--user", required=True, metavar="U", help="Name of the principal, without its type.")
 @click.option("--key-file", type=LOCAL_PATH, metavar="FILE", help="File with the key, where names are written keyed.")
-def forget_command(directory: str, user: str, key_file: Path | None) -> None:
+def forget_command(directory: str | ObjectStore, user: str, key_file: Path | None) -> None:
     """Remove a user's name from dimension tables and switches of finished file sets. Recorded facts are kept without the name.
 
     DIRECTORY is a path, or a URL such as s3://BUCKET/DIR.
@@ -31,7 +32,7 @@ def forget_command(directory: str, user: str, key_file: Path | None) -> None:
     from proxy.metering.segment import left_over
     from proxy.metering.upload.store_files import StoreError
 
-    here = None if is_url(directory) else Path(directory)
+    here = None if not isinstance(directory, str) or is_url(directory) else Path(directory)
     if here is not None:
         check_directory(here)
     try:
@@ -48,12 +49,12 @@ def forget_command(directory: str, user: str, key_file: Path | None) -> None:
         click.echo("sluice: a proxy still writes, or was killed; run this command again when its file sets are finished", err=True)
 
 
-def _forget(directory: str, user: str, keyed: Names | None) -> ForgetResult:
+def _forget(directory: str | ObjectStore, user: str, keyed: Names | None) -> ForgetResult:
     from proxy.metering.forget import forget_user
 
-    if not is_url(directory):
+    if isinstance(directory, str) and not is_url(directory):
         return forget_user(Path(directory), user, keyed)
     from proxy.metering.upload.forget import forget_user_at
     from sluice.object_store import open_object_store
 
-    return forget_user_at(open_object_store(directory), user, keyed)
+    return forget_user_at(open_object_store(directory) if isinstance(directory, str) else directory, user, keyed)

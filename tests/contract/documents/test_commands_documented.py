@@ -6,10 +6,6 @@ from pathlib import Path
 import click
 import pytest
 
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
 from sluice_cli.quotas.command import quotas
 from sluice_cli.root import cli
@@ -18,7 +14,7 @@ from sluice_cli.top.command import top
 REFERENCE = Path(__file__).parents[3] / "docs/reference"
 PAGES = {"run": ["configuration"], "top": ["live-page"], "meter": ["pipeline", "roll-ups"]}
 """The pages that describe a command; else it is `commands`."""
-LOADED = {"meter": with_writers(repair, compact_command, forget_command, upload_command), "quotas": quotas, "top": top}
+LOADED = {"meter": with_writers(), "quotas": quotas, "top": top}
 """Commands that the command line loads when they are called."""
 
 

@@ -8,10 +8,6 @@ from pathlib import Path
 import click
 import pytest
 
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import meter, with_writers
 from sluice_cli.quotas.command import quotas
 from sluice_cli.root import cli
@@ -71,7 +67,7 @@ def command_lines(text: str) -> list[list[str]]:
 def unknown(words: list[str]) -> list[str]:
     """Return the options that the command does not have, or the command itself if it does not exist."""
     command: click.Command = cli
-    groups = {"meter": with_writers(repair, compact_command, forget_command, upload_command), "quotas": quotas, "top": top}
+    groups = {"meter": with_writers(), "quotas": quotas, "top": top}
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name = rest.pop(0)

@@ -14,21 +14,20 @@ from pipeline.neighbours.load import load_of, plan_load
 from pipeline.recommend.work import JOB as DEMAND
 from pipeline.recommend.work import plan_demand
 from pipeline.tasks import run_local
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 from tests.support.metering.metering_topics import write_topics
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
-meter = with_writers(repair, compact_command, forget_command, upload_command)
+meter = with_writers()
 ELSEWHERE = ("rollup", "stream")
 """Commands that run on Spark unless another engine is named."""
-LOOKS = ("inspect", "repair", "verify-manifests")
+LOOKS = ("repair",)
 """Commands that run in this process only."""
-BOTH = ("validate", "whatif", "recommend", "neighbours")
+BOTH = ("validate", "whatif", "recommend", "neighbours", "verify-manifests")
+CHANGES = ("compact", "forget")
+BY_HADOOP = ("inspect", *CHANGES)
+"""Commands for which Hadoop only opens a URL."""
 
 
 @pytest.fixture
@@ -47,6 +46,8 @@ def arguments_of(command: str, scene: Path) -> list[str]:
         "stream": ["--from", str(scene), "--checkpoint", str(beside / "checkpoint"), "--out", str(beside / "out"), "--once"],
         "inspect": [manifest],
         "repair": [str(scene)],
+        "compact": [str(scene)],
+        "forget": [str(scene), "--user", "orders"],
         "verify-manifests": [str(scene)],
     }
     return [command, *needed.get(command, ["--in", str(scene)])]
@@ -64,9 +65,17 @@ def typed(command: str, scene: Path, *options: str) -> Result:
         ("rollup", ["--engine", "local", "--in", "hdfs://host/metering"], "hdfs://host/metering: not a URL of an object store; write"),
         *((command, ["--engine", "spark"], "--engine spark: ") for command in LOOKS),
         *((command, ["--master", "local[1]"], "--master local[1]: ") for command in LOOKS),
-        *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in (*BOTH, "rollup")),
-        *((command, ["--driver-memory", "2g"], "--driver-memory: is for Spark") for command in BOTH),
-        *((command, ["--conf", "spark.a=1"], "--conf: is for Spark") for command in BOTH),
+        *(
+            (command, ["--engine", "spark"], "is on this machine, so this command reads it without Spark; leave it out")
+            for command in BY_HADOOP
+        ),
+        *((command, ["--master", "local[1]"], "is on this machine, so this command reads it without") for command in BY_HADOOP),
+        *(
+            (command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out")
+            for command in (*BOTH, *BY_HADOOP, "rollup")
+        ),
+        *((command, ["--driver-memory", "2g"], "--driver-memory: is for Spark") for command in (*BOTH, *BY_HADOOP)),
+        *((command, ["--conf", "spark.a=1"], "--conf: is for Spark") for command in (*BOTH, *BY_HADOOP)),
         *((command, ["--conf", "a=1"], '"a=1" is no setting of Spark; write spark.KEY=VALUE') for command in ELSEWHERE),
         *((command, ["--conf", "spark.a"], '"spark.a" is no setting of Spark') for command in ELSEWHERE),
         *((command, ["--conf", "spark.sql.session.timeZone=UTC"], "cannot be set here: tables have times in UTC") for command in ELSEWHERE),
@@ -86,14 +95,14 @@ def test_what_a_command_cannot_do_it_says(scene: Path, command: str, options: li
     assert sorted(scene.parent.rglob("*")) == before
 
 
-@pytest.mark.parametrize("command", [*LOOKS, *BOTH])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, "inspect"])
 def test_the_usual_engine_may_be_named(scene: Path, command: str) -> None:
     """`--engine local` changes nothing where it is the default."""
     usual, named = typed(command, scene), typed(command, scene, "--engine", "local")
     assert (named.exit_code, named.stdout) == (0, usual.stdout), named.output
 
 
-@pytest.mark.parametrize("command", [*LOOKS, *BOTH])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, "inspect"])
 def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
     """Each command prints parseable JSON, CSV with a header and rows of equal length, and a complete HTML page."""
     reported = json.loads(typed(command, scene, "--format", "json").stdout)
@@ -137,18 +146,17 @@ def test_a_bound_is_traced_to_its_quota(scene: Path) -> None:
     assert lines[at + 2].split(maxsplit=1) == ["bound", "none: no quota of the file holds for it"]
 
 
-@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *BY_HADOOP, *ELSEWHERE])
 def test_help_offers_what_works(command: str) -> None:
-    """The help of every command names --format and --explain, and names Spark only where the command supports it."""
+    """The help of every command names --format and --explain, unless it changes files, and Spark only where the command supports it."""
     text = CliRunner().invoke(meter, [command, "--help"]).stdout
-    assert "--format" in text
-    assert "--explain" in text
-    assert ("--engine" in text) == (command in (*BOTH, "rollup"))
+    assert ("--format" in text) == ("--explain" in text) == (command not in CHANGES)
+    assert ("--engine" in text) == (command in (*BOTH, *BY_HADOOP, "rollup"))
     assert ("--master" in text) == ("--conf" in text) == ("--driver-memory" in text) == (command not in LOOKS)
 
 
 @pytest.mark.parametrize("form", ["csv", "html"])
-@pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
+@pytest.mark.parametrize("command", [*LOOKS, *BOTH, "inspect", *ELSEWHERE])
 def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: str, form: str) -> None:
     """--explain with CSV or HTML is refused in one line that names the alternative, before any file is read."""
     reported = typed(command, scene, "--explain", "--format", form)

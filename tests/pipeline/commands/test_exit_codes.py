@@ -7,10 +7,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
 from tests.pipeline.support.first_hour import two_hours
 from tests.pipeline.validation.test_validation import batches, missed, sensors
@@ -42,7 +38,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def meter() -> click.Group:
-    return with_writers(repair, compact_command, forget_command, upload_command)
+    return with_writers()
 
 
 @pytest.fixture(scope="module")

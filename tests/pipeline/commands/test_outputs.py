@@ -7,10 +7,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.commands.execution.outputs import OutputPath
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import meter, with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 
@@ -36,8 +32,6 @@ OUTPUTS = [
     ("stream", "--checkpoint"),
     ("stream", "--out"),
 ]
-OF_SPARK = {("rollup", "--out"), ("validate", "--violations"), ("stream", "--checkpoint"), ("stream", "--out")}
-"""Options that take URLs that only Hadoop knows."""
 
 
 def typed(command: str, option: str, value: str) -> Result:
@@ -57,16 +51,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("command", "option", "url"),
-    [
-        *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "file:///tmp/v")),
-        *((command, option, "hdfs://host/v") for command, option in OUTPUTS if (command, option) not in OF_SPARK),
-    ],
-)
+@pytest.mark.parametrize(("command", "option", "url"), [(*output, url) for output in OUTPUTS for url in ("hdfs:/v", "file:///tmp/v")])
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """A URL of no object store, or of none that Hadoop knows where Spark writes, is refused in one line with the option, the
-    remedy and exit code 2, before anything is read, started or written.
+    """A URL without a host, or of this machine, is refused in one line with the option, the remedy and exit code 2, before anything is
+    read, started or written. What only Hadoop knows is tested in test_outputs_at_urls.py.
     """
     before = sorted(folder.rglob("*"))
     done = typed(command, option, url)
@@ -79,7 +67,7 @@ def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, 
 @pytest.mark.parametrize("command", ["repair s3://b/m", "upload s3://b/m --to s3://b/n", "forget in --user orders --key-file s3://b/m"])
 def test_what_reads_files_of_this_machine_takes_no_url(folder: Path, command: str) -> None:
     """A URL where only a path of this machine serves is refused in one line with the remedy and exit code 2."""
-    commands = with_writers(repair, compact_command, forget_command, upload_command)
+    commands = with_writers()
     done = CliRunner().invoke(commands, command.split())
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
     assert done.stderr.startswith("sluice: s3://b/m: is a URL, and ")
@@ -95,7 +83,7 @@ def test_a_name_with_a_colon_is_a_name(folder: Path, name: str) -> None:
 
 def test_every_option_that_writes_is_known() -> None:
     """Every path option of a command is either an input or an output that may not be a URL."""
-    commands = with_writers(repair, compact_command, forget_command, upload_command).commands
+    commands = with_writers().commands
     paths = [(name, option) for name, command in commands.items() for option in command.params if isinstance(option.type, click.Path)]
     written = [(name, option) for name, option in paths if isinstance(option.type, OutputPath) and isinstance(option, click.Option)]
     outputs = sorted((name, option.opts[0]) for name, option in written)

@@ -8,10 +8,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 
@@ -47,9 +43,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refusing)  # root ignores the mode of a folder
-    reported = CliRunner().invoke(
-        with_writers(repair, compact_command, forget_command, upload_command), [argument.format(source) for argument in COMMANDS[name]]
-    )
+    reported = CliRunner().invoke(with_writers(), [argument.format(source) for argument in COMMANDS[name]])
     monkeypatch.undo()
     assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1), reported.output
     assert f"{closed}: " in reported.stderr

@@ -24,10 +24,6 @@ from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.meter.meter import BucketStep
-from proxy.metering.commands.compact import compact_command
-from proxy.metering.commands.forget import forget_command
-from proxy.metering.commands.upload import upload_command
-from proxy.metering.repair import repair
 from proxy.shared_usage.segment import Segment
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.messaging.questions import BucketOf, UseBuckets
@@ -117,7 +113,7 @@ def test_a_what_if_counts_what_each_worker_recorded(tmp_path: Path, mode: str, l
     busy(tmp_path / "in", level)
     (tmp_path / "q.toml").write_text(f'[[quota]]\nclient-id = "etl"\nproducer_byte_rate = {BOUNDS[0]}\n')
     asked = ["whatif", "--in", str(tmp_path / "in"), "--quotas", str(tmp_path / "q.toml"), "--mode", mode, "--format", "json"]
-    result = CliRunner().invoke(with_writers(repair, compact_command, forget_command, upload_command), asked)
+    result = CliRunner().invoke(with_writers(), asked)
     groups = {row["proxy_id"]: row for row in json.loads(result.stdout)["scenarios"][0]["groups"]}
     for manifest in find_manifests(tmp_path / "in"):
         row, count = groups[manifest.proxy_id], manifest.counts["Produce"]
@@ -465,9 +461,7 @@ def test_every_command_reads_both_versions(tmp_path: Path, command: str) -> None
         "inspect": [str(next(source.glob("manifests/schema=2/**/*.json")))],
     }
     named = [str(source)] if command in ("verify-manifests", "repair") else ["--in", str(source)]
-    result = CliRunner().invoke(
-        with_writers(repair, compact_command, forget_command, upload_command), [command, *arguments.get(command, named)]
-    )
+    result = CliRunner().invoke(with_writers(), [command, *arguments.get(command, named)])
     assert result.exit_code == 0, result.output
 
 
