@@ -1,7 +1,7 @@
 """Reads and checks manifests, which list the files of a metering file set. Completeness comes from manifests, not from listings."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +172,11 @@ def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
 def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
     """Return a manifest with other files, such as some of its own."""
     return msgspec.structs.replace(manifest, files=tuple(files))
+
+
+def with_tables(manifest: Manifest, tables: Container[str]) -> Manifest:
+    """Return a manifest with the files of some tables only."""
+    return with_files(manifest, (entry for entry in manifest.files if entry.table in tables))
 
 
 def brief(manifest: Manifest, like: Manifest | None = None) -> Manifest:

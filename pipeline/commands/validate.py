@@ -80,8 +80,8 @@ def validate(
         if violations is not None:
             check_new("--violations", opened(violations))
         place = None if out is None else opened(out)
-        by_file = _check_by_file(_directory(source, opened, common), opened(quotas)) if quotas is not None else {}
-        compared = _compare(_directory(source, opened, common)) if against_broker else None
+        by_file = _check_by_file(_directory(source, opened, common), opened(quotas), common) if quotas is not None else {}
+        compared = _compare(_directory(source, opened, common), common) if against_broker else None
         asked = _Asked(every_byte, cross_check, max_violations, violations, by_file)
         verdict = _judge(source, common, asked)
         if compared is not None:
@@ -131,21 +131,26 @@ def _directory(source: str, opened: "Open", common: Common) -> AnyPath:
     return opened(source) if is_url(source) and common.engine == SPARK else path_of(source)
 
 
-def _check_by_file(source: AnyPath, quotas: AnyPath) -> "dict[RunKey, Findings]":
+def _check_by_file(source: AnyPath, quotas: AnyPath, common: Common) -> "dict[RunKey, Findings]":
+    from pipeline.commands.execution.executor import executor
     from pipeline.file_sets import checked_runs
     from pipeline.validation.by_file import check_by_file
 
-    return check_by_file(checked_runs(source), quotas)
+    with executor(common, by_hadoop=True) as run_all:
+        return check_by_file(run_all, source, checked_runs(source), quotas)
 
 
-def _compare(source: AnyPath) -> "tuple[list[Compared], list[str]]":
+def _compare(source: AnyPath, common: Common) -> "tuple[list[Compared], list[str]]":
     """Compare with brokers' throttle times; return that, and what was lost of it."""
+    from pipeline.commands.execution.executor import executor
     from pipeline.file_sets import checked_runs
     from pipeline.validation.against_broker import compare, dropped
 
     runs = checked_runs(source)
     lost = dropped(runs)
-    return compare(runs), [f"{lost} answers of brokers were compared and could not be written"] if lost else []
+    with executor(common, by_hadoop=True) as run_all:
+        found = compare(run_all, source, runs)
+    return found, [f"{lost} answers of brokers were compared and could not be written"] if lost else []
 
 
 def _check_undamaged(source: AnyPath, verdict: "Verdict") -> None:

@@ -17,6 +17,8 @@ FILE_BYTES_MAX: Final = 64 * 2**20
 BYTE_RATES: Final = {"producer_byte_rate": ClientQuotaType.PRODUCE, "consumer_byte_rate": ClientQuotaType.FETCH}
 NUMBERS: Final = {"request_percentage": ClientQuotaType.REQUEST, "controller_mutation_rate": ClientQuotaType.CONTROLLER_MUTATION}
 CONNECTION_RATE: Final = "connection_creation_rate"
+_TABLES: Final = {"quota", "switch", "pacing"}
+"""Tables of a quota file. Switches and pacings are no quotas, so a simulation leaves them out."""
 _ENTITY: Final = ("user", "client-id", "ip")
 _LITERAL: Final = ("literal-user", "literal-client-id")
 """Keys for entities with the literal name `<default>`."""
@@ -88,7 +90,7 @@ def quota_file_of(text: str, path: str) -> QuotaFile:
     except tomllib.TOMLDecodeError as error:
         raise BadInputError(f"{path}: not TOML ({error}); run `sluice check-config {path}` for details") from error
     rows = table.get("quota", [])
-    if set(table) - {"quota", "switch"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if set(table) - _TABLES or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInputError(f"{path}: not a quota file; write every quota under [[quota]]")
     callbacks = {quota_type.value: DefaultQuotaCallback() for quota_type in ClientQuotaType}
     rates: dict[str, float] = {}

@@ -16,15 +16,24 @@ from pipeline.spark.remote import results_at
 from pipeline.storage.held import held_directory
 from pipeline.storage.paths import is_of_hadoop, share_with_jobs
 from pipeline.tasks import Job, R, W
+from sluice.object_store import is_url
 
 RESULT: Final = "position int, result binary"
 
 
-def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
-    """Execute all parts on an existing session; return their results in order."""
+def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W], *, by_hadoop: bool = False) -> list[R]:
+    """Execute all parts on an existing session; return their results in order.
+
+    Args:
+        spark: the session.
+        job: what is done.
+        parts: of one directory.
+        by_hadoop: whether Spark's reader also gets files of object stores, which tasks read by pyarrow otherwise.
+    """
     if not parts:
         return []
-    if is_of_hadoop(parts[0].directory):
+    directory = parts[0].directory
+    if is_of_hadoop(directory) or (by_hadoop and is_url(directory)):
         return _run_at_url(spark, job, parts)
     works = [packed((position, part)) for position, part in enumerate(parts)]
     done = {row["position"]: bytes(row["result"]) for row in work_in_tasks(spark, works, _executor(job), RESULT).collect()}

@@ -6,17 +6,25 @@ answer can therefore differ by up to one sample's length. Such differences cance
 
 Two kinds of quota cannot agree. Sluice estimates the time of a broker's threads. A broker counts a fetch over its quota and withholds the
 answer, so Sluice never sees the excess.
+
+A run is a task. It returns how often each pair of throttle times occurs, which is exact and does not grow with the answers.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
+from pipeline.manifest import RunKey, with_tables
+from pipeline.storage.paths import AnyPath, path_of_job, text_of
+from pipeline.tasks import Executor, Job
 from pipeline.text import group_name, human_ms
 
 ALIKE_SHARE: Final = 0.1
@@ -38,6 +46,21 @@ _FETCH: Final = "Fetch"
 _Key = tuple[str, str, str, int]
 """Name, quota type, node, and sample length in ms; the length is 0 when Sluice has no quota for the group."""
 _Ints = NDArray[np.int64]
+_TABLES: Final = ("comparisons", "dim_group", "dim_client")
+
+
+class RunToCompare(msgspec.Struct, frozen=True):
+    """A task: the file sets of a run, with the tables that it reads."""
+
+    directory: str
+    manifests: tuple[Manifest, ...]
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The answers of a group: rows of the broker's throttle time, Sluice's, and the number of answers with these."""
+
+    key: _Key
+    rows: list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +90,52 @@ class Compared:
     verdict: str
 
 
-def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]:
+def compare(run_all: Executor, directory: AnyPath, runs: Mapping[RunKey, Sequence[FileSet]]) -> list[Compared]:
     """Return the comparison of each group, most answers first.
 
     Args:
+        run_all: runs the tasks.
+        directory: the metering directory.
         runs: the file sets of each run.
 
     Raises:
         BadInputError: the brokers kept the quotas in no run.
     """
-    file_sets = [file_set for own in runs.values() for file_set in own]
-    if not any(file_set.manifest.compares for file_set in file_sets):
+    if not any(file_set.manifest.compares for own in runs.values() for file_set in own):
         raise BadInputError('--against-broker: nothing to compare; meter with quotas.store = "forward", where brokers keep the quotas')
-    parts: dict[_Key, list[_Ints]] = {}
-    for own in runs.values():
-        _take(own, parts)
-    found = [_compared(key, np.concatenate(pieces)) for key, pieces in parts.items()]
+    place = text_of(directory)
+    parts = [RunToCompare(place, tuple(with_tables(one.manifest, _TABLES) for one in own)) for own in runs.values()]
+    pieces: dict[_Key, list[_Ints]] = {}
+    for of_run in run_all(JOB, parts):
+        for one in of_run:
+            pieces.setdefault(one.key, []).append(np.array(one.rows, np.int64))
+    found = [_compared(key, np.concatenate(its)) for key, its in pieces.items()]
     return sorted(found, key=lambda one: (-one.answers, one.group, one.quota_type, one.node))
 
 
-def dropped(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> int:
+def dropped(runs: Mapping[RunKey, Sequence[FileSet]]) -> int:
     """Return the number of answers that were compared and not written."""
     return sum(file_set.manifest.dropped_comparisons for own in runs.values() for file_set in own)
 
 
+def answers_of(part: RunToCompare) -> list[Answers]:
+    """Return the answers of each group of a run. Group and client numbers have a meaning only within a run."""
+    directory = path_of_job(part.directory)
+    found: dict[_Key, list[_Ints]] = {}
+    _take([FileSet(directory, manifest) for manifest in part.manifests], found)
+    return [Answers(key, _counted(np.concatenate(pieces))) for key, pieces in found.items()]
+
+
+JOB: Final = Job(answers_of, RunToCompare, list[Answers])
+
+
+def _counted(throttles: _Ints) -> list[tuple[int, int, int]]:
+    pairs, counts = np.unique(throttles, axis=0, return_counts=True)
+    return [(broker, sluice, count) for (broker, sluice), count in zip(pairs.tolist(), counts.tolist(), strict=True)]
+
+
 def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
-    """Add the rows of a run to `parts` by group. Group and client numbers have a meaning only within a run."""
+    """Add the rows of a run to `parts` by group."""
     groups: dict[int, dict[str, Any]] = {}
     clients: dict[int, dict[str, Any]] = {}
     for file_set in file_sets:
@@ -121,29 +164,38 @@ def _key(group: dict[str, Any] | None, client: dict[str, Any] | None, quota_type
     return f"no quota here: {group_name(who)}", quota_type, "-", 0
 
 
-def _compared(key: _Key, throttles: _Ints) -> Compared:
-    broker, sluice = throttles[:, 0], throttles[:, 1]
+def _compared(key: _Key, rows: _Ints) -> Compared:
+    broker, sluice, number = rows[:, 0], rows[:, 1], rows[:, 2]
     group, quota_type, node, sample_ms = key
     difference = sluice - broker
     apart = np.abs(difference)
     allowed = np.maximum(sample_ms, ALIKE_SHARE * np.maximum(broker, sluice))
-    share = float((apart <= allowed).mean())
+    answers, broker_ms, sluice_ms = int(number.sum()), int(broker @ number), int(sluice @ number)
+    share = int(number[apart <= allowed].sum()) / answers
     return Compared(
         group=group,
         quota_type=quota_type,
         node=node,
-        answers=len(broker),
-        both=int(((broker > 0) & (sluice > 0)).sum()),
-        broker_only=int((sluice <= 0).sum()),
-        sluice_only=int((broker <= 0).sum()),
-        broker_ms=int(broker.sum()),
-        sluice_ms=int(sluice.sum()),
-        median_ms=float(np.median(difference)),
-        apart_p95_ms=float(np.percentile(apart, 95)),
+        answers=answers,
+        both=int(number[(broker > 0) & (sluice > 0)].sum()),
+        broker_only=int(number[sluice <= 0].sum()),
+        sluice_only=int(number[broker <= 0].sum()),
+        broker_ms=broker_ms,
+        sluice_ms=sluice_ms,
+        median_ms=quantile(difference, number, 0.5),
+        apart_p95_ms=quantile(apart, number, 0.95),
         apart_max_ms=int(apart.max()),
         alike_percent=100.0 * share,
-        verdict=_verdict(quota_type, share, int(broker.sum()), int(sluice.sum()), sample_ms),
+        verdict=_verdict(quota_type, share, broker_ms, sluice_ms, sample_ms),
     )
+
+
+def quantile(values: _Ints, number: _Ints, at: float) -> float:
+    """Return a quantile of values that each occur `number` times, between two of them by linear interpolation."""
+    order = np.argsort(values, kind="stable")
+    ends, place = np.cumsum(number[order]), at * (int(number.sum()) - 1)
+    low, high = values[order][np.searchsorted(ends, (math.floor(place), math.ceil(place)), side="right")].tolist()
+    return float(low + (high - low) * (place - math.floor(place)))
 
 
 def _verdict(quota_type: str, share: float, broker_ms: int, sluice_ms: int, sample_ms: int) -> str:

@@ -13,8 +13,12 @@ PROGRESS_FROM = 8
 
 
 @contextlib.contextmanager
-def executor(common: Common) -> Iterator[Executor]:
+def executor(common: Common, *, by_hadoop: bool = False) -> Iterator[Executor]:
     """Yield the executor that the options select. In this process, it writes progress to stderr.
+
+    Args:
+        common: the options.
+        by_hadoop: whether Spark reads all URLs. Otherwise its tasks read object stores by pyarrow.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used, or Spark does not start.
@@ -28,7 +32,7 @@ def executor(common: Common) -> Iterator[Executor]:
     with session(common.session) as spark:
 
         def there(job: Job[W, R], parts: Sequence[W]) -> list[R]:
-            return run_on_spark(spark, job, parts)
+            return run_on_spark(spark, job, parts, by_hadoop=by_hadoop)
 
         yield there
 

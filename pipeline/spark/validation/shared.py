@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet, runs_of
-from pipeline.manifest import RunKey, with_files
+from pipeline.manifest import RunKey, with_files, with_tables
 from pipeline.spark.placement import packed, unpacked
 from pipeline.spark.remote import DoRows, rows_at
 from pipeline.spark.validation.divided import RunsToDivide, pieces_at, rows_of_tasks
@@ -98,10 +98,7 @@ def judged_shared_at(
 
 def _read(together: Together) -> Together:
     """Return the same runs with those of their files that the comparison reads."""
-    manifests = []
-    for one in together.manifests:
-        tables = tables_compared(together.name, one)
-        manifests.append(with_files(one, [entry for entry in one.files if entry.table in tables]))
+    manifests = [with_tables(one, tables_compared(together.name, one)) for one in together.manifests]
     return msgspec.structs.replace(together, manifests=manifests)
 
 

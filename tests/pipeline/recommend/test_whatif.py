@@ -90,6 +90,13 @@ def file_set_rows(directory: Path, table: str) -> list[dict[str, Any]]:
     return rows
 
 
+def test_tables_that_are_no_quotas_change_nothing(scene: Path) -> None:
+    """A quota file may have switches and pacings, which `sluice quotas` writes; the waits are those of the quotas alone."""
+    more = '[[switch]]\ntarget = "all"\nmode = "observe"\n[[pacing]]\ntarget = "all"\npacing = "paced"\n'
+    assert waits_by_name(outcomes(scene, AS_IT_WAS + more, "open")) == waits_by_name(outcomes(scene, AS_IT_WAS, "open"))
+    assert waits_by_name(outcomes(scene, AS_IT_WAS, "open"))
+
+
 def oracle(events: list[tuple[int, int]], bound: float) -> Waits:
     """The reference loop: every event through a sensor of `quota`."""
     group = QuotaGroup({}, bound, lazy=False)

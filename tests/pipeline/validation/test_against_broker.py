@@ -4,12 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
-from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare
+from pipeline.tasks import run_local
+from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare, quantile
 from pipeline.validation.verdict import CrossCheck, Verdict
 from sluice_cli.meter import meter
 from tests.support.metering.metering_directory import write_file_set
@@ -39,12 +43,22 @@ def directory(path: Path, pairs: list[Pair], *, store: str = "forward", **fields
 
 
 def compared(path: Path, pairs: list[Pair]) -> list[Compared]:
-    return compare(checked_runs(directory(path, pairs)))
+    place = directory(path, pairs)
+    return compare(run_local, place, checked_runs(place))
 
 
 def validated(path: Path, *arguments: str) -> tuple[int, str]:
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(path), "--against-broker", *arguments])
     return outcome.exit_code, outcome.output
+
+
+@given(st.lists(st.tuples(st.integers(-5_000, 5_000), st.integers(1, 9)), min_size=1, max_size=40))
+def testquantiles_of_counted_values_are_those_of_all_values(rows: list[tuple[int, int]]) -> None:
+    """A quantile of values with their numbers is numpy's percentile of all of them."""
+    values, numbers = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    every = np.repeat(values, numbers)
+    for at in (0.0, 0.5, 0.95, 1.0):
+        assert quantile(values, numbers, at) == pytest.approx(np.percentile(every, 100 * at), rel=1e-12, abs=1e-9)
 
 
 def test_a_group_has_its_figures(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from metering_format.event_kinds import CHARGED, OWED, REFUSED
 from pipeline.errors import BadInputError
 from pipeline.file_sets import checked_runs
 from pipeline.replay.findings import Kind
+from pipeline.tasks import run_local
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import validate
 from tests.support.metering.metering_buckets import START_MS, Buckets, counts_of, write_buckets
@@ -255,9 +256,9 @@ def test_a_quota_file_says_whose_bucket_it_is(tmp_path: Path) -> None:
             ]
 
         directory = write_buckets(tmp_path / path.stem, Buckets([5.0]), [played()], sourced)
-        found = check_by_file(checked_runs(directory), path)
+        found = check_by_file(run_local, directory, checked_runs(directory), path)
         return {kind.value: number for one in found.values() for kind, number in one.counts.items()}
 
     assert (kinds(right), kinds(wrong)) == ({}, {"BOUND": 1})
     with pytest.raises(BadInputError, match="comes from this file"):
-        check_by_file(checked_runs(tmp_path / "right"), wrong)
+        check_by_file(run_local, tmp_path / "right", checked_runs(tmp_path / "right"), wrong)

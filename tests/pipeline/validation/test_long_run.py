@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pipeline.errors import BadInputError
 from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
+from pipeline.tasks import run_local
 from pipeline.validation.by_file import check_by_file
 from pipeline.validation.local import validate
 from pipeline.validation.rules.long_run import ThrottleWindow, ceiling
@@ -133,7 +134,8 @@ def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> No
     assert validate(bucketed(tmp_path / "escapes", escaping)).kinds() == {"RATE": 1}
 
 
-def _quotas(folder: Path, text: str) -> tuple[Path, str]:
+def quota_file(folder: Path, text: str) -> tuple[Path, str]:
+    """Write a quota file; return its path, and how a bound names it as its source."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "quotas.toml"
     path.write_text(text)
@@ -151,17 +153,27 @@ def _quotas(folder: Path, text: str) -> tuple[Path, str]:
 )
 def test_groups_and_bounds_are_the_quota_files(tmp_path: Path, text: str, kinds: dict[str, Any]) -> None:
     """With the quota file its own groups and bounds pass, another group is GROUP, and another bound is BOUND."""
-    path, source = _quotas(tmp_path / "quotas", text)
+    path, source = quota_file(tmp_path / "quotas", text)
     directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source=source)
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(directory), "--quotas", str(path), "--format", "json"])
     assert outcome.exit_code == (1 if kinds else 0), outcome.output
-    found = check_by_file(checked_runs(directory), path)
+    found = check_by_file(run_local, directory, checked_runs(directory), path)
     assert {kind.value: number for findings in found.values() for kind, number in findings.counts.items()} == kinds
+
+
+def test_the_digest_has_the_line_ends(tmp_path: Path) -> None:
+    """Bounds that came from a quota file with line ends of another system are checked against it."""
+    path = tmp_path / "quotas.toml"
+    path.write_bytes(b'[[quota]]\r\nclient-id = "client-0"\r\nproducer_byte_rate = 100001\r\n')
+    source = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source=source)
+    [findings] = check_by_file(run_local, directory, checked_runs(directory), path).values()
+    assert {kind.value for kind in findings.counts} == {"BOUND"}
 
 
 def test_another_quota_file_is_refused(tmp_path: Path) -> None:
     """A quota file that was never in force is refused."""
-    path, _ = _quotas(tmp_path / "quotas", '[[quota]]\nuser = "u"\nproducer_byte_rate = 1\n')
+    path, _ = quota_file(tmp_path / "quotas", '[[quota]]\nuser = "u"\nproducer_byte_rate = 1\n')
     directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source="sha256:other")
     with pytest.raises(BadInputError, match="no recorded bound comes from this file"):
-        check_by_file(checked_runs(directory), path)
+        check_by_file(run_local, directory, checked_runs(directory), path)

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from tests.pipeline.support.closed_loop import closed_loop
 from tests.pipeline.support.counted_rows import of_directory
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS
 from tests.pipeline.validation.test_against_broker import directory as compared_directory
+from tests.pipeline.validation.test_long_run import BOUND, metered, quota_file
 from tests.support.metering.metering_scene import write_scene
 
 QUOTAS = '[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n'
 Typed = Callable[..., Result]
+ON_SPARK = ("--engine", "spark")
 
 
 @pytest.fixture
@@ -69,6 +72,19 @@ def test_a_validation_reads_a_quota_file_at_a_url(typed: Typed, lake: str, folde
     done = typed("validate", "--in", f"{lake}/in", "--quotas", f"{lake}/quotas.toml", "--engine", "spark")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output
     assert f"--quotas {lake}/quotas.toml: no recorded bound comes from this file" in done.stderr
+
+
+def test_a_validation_by_a_quota_file_is_that_of_a_path(typed: Typed, lake: str, tmp_path: Path) -> None:
+    """Tasks compare groups and bounds, and find at a path and at a URL what the local engine finds."""
+    path, source = quota_file(tmp_path / "quotas", '[[quota]]\nuser = "u"\nclient-id = "<default>"\nproducer_byte_rate = 100000\n')
+    place = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source=source)
+    found = []
+    for at, engine in ((str(tmp_path), ()), (str(tmp_path), ON_SPARK), (lake, ON_SPARK)):
+        run, file = (str(one).replace(str(tmp_path), at) for one in (place, path))
+        done = typed("validate", "--in", run, "--quotas", file, "--format", "json", *engine)
+        found.append((done.exit_code, json.loads(done.stdout)))
+    assert found[0] == found[1] == found[2]
+    assert (found[0][0], found[0][1]["kinds"]) == (1, {"GROUP": 1})
 
 
 @pytest.mark.parametrize("command", ["whatif", "recommend", "neighbours", "rollup", "validate"])
