@@ -157,7 +157,8 @@ def rule(proxies: int, *, paced: bool) -> str:
     return (
         f"ok = amount <= bound x (elapsed + {burst}) + {request}, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
         f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),{time}\n"
-        "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth;\n"
+        "     every wait that Sluice imposed, recomputed, is the same;\n"
+        "     as many connections as the model lets in, within a tenth, also in the last 10 s;\n"
         "     and `sluice meter validate` finds the same in what Sluice metered."
     )
 

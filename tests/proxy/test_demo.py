@@ -1,5 +1,6 @@
 """The model, the judgement and the picture of the demo are right."""
 
+import itertools
 import re
 import tomllib
 from dataclasses import replace
@@ -114,6 +115,17 @@ class TestModel:
         passed = predict(role.quota_type, role.bound, role.amount, role.interval_ms, SECONDS)
         assert sum(passed) < 0.9 * role.amount * 1_000 / role.interval_ms * SECONDS
         assert sum(passed[-10:]) / 10 <= 1.15 * role.bound
+
+    @pytest.mark.parametrize("role", [role for role in ROLES if role.bound and not role.is_charged_by_sluice], ids=lambda role: role.name)
+    def test_what_the_model_passes_is_good_after_any_time(self, role: Role) -> None:
+        """A run of any length whose clients pass what Kafka's arithmetic passes has no fault, also if its end has part of a burst."""
+        assert role.bound is not None
+        for seconds in range(5, 121):
+            passed = predict(role.quota_type, role.bound, role.amount, role.interval_ms, seconds)
+            sums = list(itertools.accumulate(passed))
+            client = series_of((0, 0), *((at * 1_000 + 999, int(total)) for at, total in enumerate(sums)))
+            judgement = judge(role, client, seen(role.bound, sums[-1], quota_type=role.quota_type), seconds)
+            assert judgement.faults == (), seconds
 
     def test_request_time_is_waited_for_a_window_at_most(self) -> None:
         """A request far over the request quota delays the next one by one second."""

@@ -15,7 +15,8 @@ LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
 PACED_TIME_RATIO_MAX: Final = 1.1
 """Tolerance for request time with a schedule: a request may take longer than the time that it reserves."""
 MODEL_DISTANCE_MAX: Final = 0.1
-"""Tolerance for connections: a refused connection has no verdict to recompute, so their number is compared with the model."""
+"""Tolerance for connections: a refused connection has no verdict to recompute, so their number is compared with the model. So is that of
+the last ten seconds, which may have a part of a burst, as in Kafka."""
 SEEN_SHARE_MIN: Final = 0.9
 """Minimum share of verdicts that are read: Sluice keeps a group's last few only, so on a busy machine some are dropped before a read."""
 
@@ -88,7 +89,8 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Seq
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
     predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds, places, group.burst_ms)
-    faults = _faults(role, passed, allowed, last_rate, group)
+    model_rate = sum(predicted[-SPAN_MS // 1_000 :]) * 1_000 / SPAN_MS
+    faults = _faults(role, passed, allowed, (last_rate, model_rate), group)
     if role.quota_type == "Connection" and abs(passed - sum(predicted)) > MODEL_DISTANCE_MAX * passed:
         faults += (f"the model lets {sum(predicted):.0f} in",)
     faults += tuple(f"nothing passed at proxy {number}" for number, part in enumerate(parts, 1) if not part)
@@ -109,7 +111,8 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Seq
     )
 
 
-def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, group: GroupSeen) -> tuple[str, ...]:
+def _faults(role: Role, passed: float, allowed: float | None, last_rates: tuple[float, float], group: GroupSeen) -> tuple[str, ...]:
+    """Return the failed checks; `last_rates` is the rate of the last ten seconds, and that of the model."""
     faults = []
     if passed == 0:
         faults.append("nothing passed")
@@ -122,7 +125,9 @@ def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, 
     if passed > allowed:
         faults.append("more passed than the quota allows")
     ratio_max = LAST_REQUEST_SPAN_RATIO_MAX if role.is_charged_by_sluice else LAST_SPAN_RATIO_MAX
-    if last_rate > ratio_max * role.bound:
+    last_rate, model_rate = last_rates
+    by_model = (1 + MODEL_DISTANCE_MAX) * model_rate if role.quota_type == "Connection" else 0.0
+    if last_rate > max(ratio_max * role.bound, by_model):
         faults.append(f"the last 10 s are above {ratio_max} x the quota")
     if group.equal < len(group.verdicts):
         faults.append(f"{len(group.verdicts) - group.equal} verdicts come out differently")
