@@ -61,6 +61,29 @@ def test_spark_reads_and_writes_a_store_by_s3a(tmp_path: Path, store: tuple[Buck
     assert rows["decisions_hour"]
 
 
+def test_file_sets_of_a_store_are_changed_by_s3a(tmp_path: Path, store: tuple[Bucket, tuple[str, ...]]) -> None:
+    """`verify-manifests` and `inspect` print what they print for the files, also of a damaged one; `compact` and `forget` change them."""
+    bucket, options = store
+    source, root = two_hours(tmp_path / "in"), f"s3a://{bucket.name}/metering"
+    bucket.put(source)
+    decisions = sum(count.decisions for one in find_manifests(source) for count in one.counts.values())
+    path = max((source / "usage").rglob("*.parquet")).relative_to(source)
+    whole = (source / path).read_bytes()
+    bucket.write(f"metering/{path}", whole[:-1])
+    found = on_spark("verify-manifests", root, "--format", "json", *options, exit_code=INCOMPLETE)
+    assert f"{root}/{path}: {len(whole) - 1} bytes, manifest " in found
+    bucket.write(f"metering/{path}", whole)
+    assert ", 0 problems" in on_spark("verify-manifests", root, *options)
+    assert "usage" in on_spark("inspect", f"{root}/{path}", *options)
+
+    assert "file sets became" in on_spark("compact", root, *options)
+    assert "the user's name was removed from" in on_spark("forget", root, "--user", "orders", *options)
+    assert not any(b"orders" in data for data in bucket.contents().values())
+    bucket.get("metering", tmp_path / "changed")
+    assert sum(count.decisions for one in find_manifests(tmp_path / "changed") for count in one.counts.values()) == decisions
+    assert ", 0 problems" in on_spark("verify-manifests", root, *options)
+
+
 def test_a_topic_lands_in_a_store_by_s3a(tmp_path: Path, store: tuple[Bucket, tuple[str, ...]]) -> None:
     """Files of a topic, the tables and the checkpoint are in a store; parts wait there for the call in which their manifest comes."""
     bucket, options = store
