@@ -18,6 +18,8 @@ from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.work import JOB, outcomes_of, plan_work
 from tests.pipeline.support import remote_program
 from tests.pipeline.support.first_hour import two_hours
+from tests.pipeline.validation.test_validation import batches, change_unread, missed, sensors
+from tests.support.metering.metering_directory import write_directory
 from tests.support.places import ROOT
 from tests.support.tools import in_ci, missing_to_run
 
@@ -27,7 +29,12 @@ PROGRAM_S = 240
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return two_hours(tmp_path_factory.mktemp("metering"))
+    """A metering directory; beside it two that have divergences, one of them with a damaged file."""
+    folder = tmp_path_factory.mktemp("metering")
+    for name in ("violated", "damaged"):
+        write_directory(folder / name, batches(file_sets=2), sensors(), mutate=missed)
+    change_unread(folder / "damaged")
+    return two_hours(folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +84,16 @@ def test_functions_give_what_the_commands_give_by_connect(remote: dict[str, Any]
     [outcomes] = outcomes_of(run_local(JOB, plan_work(source, [read_quota_file(quotas)], "open")), 1)
     expected = [[getattr(change, name) for name in change.__struct_fields__][1:] for change in changes_of("", outcomes, "open")]
     assert [row[1:] for row in remote["changes"]] == json.loads(json.dumps(expected))
+
+
+def test_divergences_at_a_url_are_not_those_of_damage_by_connect(remote: dict[str, Any], source: Path) -> None:
+    """They are those of the local engine. If a file of their run is damaged, it is named instead."""
+    expected = json.loads(json.dumps(validate_local(source.parent / "violated").as_dict(50)))
+    assert remote["verdict_of_violated"] == expected
+    assert expected["violations"]
+    assert remote["error_of_damaged"].startswith("IncompleteError: viewfs://house/metering/damaged/dim_bound/")
+    assert ": its SHA-256 is not the one in manifest " in remote["error_of_damaged"]
+    assert "the file is damaged, so its divergences are not evidence" in remote["error_of_damaged"]
 
 
 def test_a_session_of_connect_stays_as_it_was(remote: dict[str, Any]) -> None:

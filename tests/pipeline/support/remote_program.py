@@ -45,10 +45,14 @@ def _error_of_a_task(validate: Callable[..., Any], spark: Any, source: Path) -> 
         file = min((copy / "samples").rglob("*.parquet"))
         content = file.read_bytes()
         file.write_bytes(content[:300] + b"x" * 100 + content[400:])
-        try:
-            validate(spark, copy)
-        except Exception as error:  # noqa: BLE001 - the test says which it has to be
-            return f"{type(error).__name__}: {error}"
+        return _error_of(validate, spark, copy)
+
+
+def _error_of(validate: Callable[..., Any], spark: Any, url: Path | str) -> str:
+    try:
+        validate(spark, url)
+    except Exception as error:  # noqa: BLE001 - the test says which it has to be
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
@@ -65,6 +69,8 @@ def main(source: Path, notebook: Path) -> None:
         "shown": as_json(notebooks.run(notebook, names)),
         "verdict": names["verdict"].verdict,
         "verdict_of_url": validate(spark, f"viewfs://house/metering/{source.name}").verdict,
+        "verdict_of_violated": validate(spark, "viewfs://house/metering/violated").verdict,
+        "error_of_damaged": _error_of(validate, spark, "viewfs://house/metering/damaged"),
         "changes": [list(row) for row in names["changes"].collect()],
         "quotas": names["quotas"].read_text(),
         "error": _error_of_a_task(validate, spark, source),
