@@ -13,14 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from bench.pipeline import loop as pipeline_loop
 from bench.pipeline.measured_command import cpu_seconds
-from pipeline.file_sets import checked_runs
+from pipeline.duplicate_columns import DUPLICATE_COLUMNS
 from pipeline.memory import keep_memory
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.session import session
-from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import local_runs, validate_runs
 from pipeline.validation.local import validate
 
@@ -72,9 +72,22 @@ def _judged(directory: Path) -> list[int]:
     return [verdict.decisions, verdict.violations]
 
 
-def _in_sql(spark: Any, directory: Path) -> Any:
-    reported = cross_check(spark, directory, [stem for stems in checked_runs(directory).values() for stem in stems])
-    return [reported.decisions, reported.differences]
+def _every_column(_spark: Any, directory: Path) -> Any:
+    """Decode columns that equal another one, too."""
+    with mock.patch.dict(DUPLICATE_COLUMNS, clear=True):
+        return _judged(directory)
+
+
+def _each_file_opened(_spark: Any, directory: Path) -> Any:
+    """Open small files for each question."""
+    with mock.patch("pipeline.file_set.SMALL_BYTES_MAX", -1):
+        return _judged(directory)
+
+
+def _each_alone(_spark: Any, directory: Path) -> Any:
+    """Judge small file sets one by one."""
+    with mock.patch("pipeline.validation.run_verdicts.FILE_SETS_MAX", 1):
+        return _judged(directory)
 
 
 ARMS: dict[str, Callable[[Any, Path], Any]] = {
@@ -83,7 +96,9 @@ ARMS: dict[str, Callable[[Any, Path], Any]] = {
     "no-spark": _plain,
     "twice": _twice,
     "twice-at-once": _twice_at_once,
-    "sql": _in_sql,
+    "every-column": _every_column,
+    "each-file-opened": _each_file_opened,
+    "each-alone": _each_alone,
     "sensor-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.sensor_loop),
     "group-loop": lambda spark, directory: pipeline_loop.judge_on_spark(spark, directory, pipeline_loop.group_loop),
 }

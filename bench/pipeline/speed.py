@@ -11,7 +11,7 @@ from bench.pipeline.proof import make_all
 from bench.pipeline.turns import Arm, Turns, processes
 
 MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
-SHORT: Final = 0.02  # for SQL, which is slow
+SMALL_SETS: Final = 0.02  # the share of the trace with many small file sets, of two seconds each
 UNSEEN: Final = 4
 LONG: Final = 3
 """Multiple of the decisions in the trace for one core and two, with as many hours; the start of a job, some 40 ms, is a small part."""
@@ -23,7 +23,9 @@ ZIPF, HOTTEST, PLAIN = Arm("file-parallel", "zipf-1.1"), Arm("file-parallel", "z
 CORES: Final = (Arm("in-a-row", "long"), Arm("in-a-row", "long", 2))
 ALONE, AT_ONCE = Arm("twice", "zipf-1.1", 2), Arm("twice-at-once", "zipf-1.1", 2)
 FEW_GROUPS, MANY_GROUPS = Arm("file-parallel", "groups-1000"), Arm("file-parallel", "groups-95000")
-SENSOR_LOOP, LAZY_LOOP, SQL = Arm("sensor-loop", "groups-1000"), Arm("group-loop", "groups-1000"), Arm("sql", "short")
+SENSOR_LOOP, LAZY_LOOP = Arm("sensor-loop", "groups-1000"), Arm("group-loop", "groups-1000")
+EVERY_COLUMN = Arm("every-column", "zipf-1.1")
+SMALL, OPENED, EACH_ALONE = Arm("no-spark", "small"), Arm("each-file-opened", "small"), Arm("each-alone", "small")
 RATIOS: Final = (
     ("file-parallel against the loop over `quota.sensor`, one core: >= 11, goal 15", SENSOR_LOOP, FEW_GROUPS),
     ("file-parallel against the proxy's own lazy path in a loop, one core: >= 11, goal 15", LAZY_LOOP, FEW_GROUPS),
@@ -32,6 +34,9 @@ RATIOS: Final = (
     ("95,000 groups against 1,000, throughput: >= 0.7", FEW_GROUPS, MANY_GROUPS),
     ("two cores against one: >= 1.8", *CORES),
     ("two processes that share nothing, at once against one after the other: what the machine gives", ALONE, AT_ONCE),
+    ("gain of columns that equal another one and are not decoded: > 1", EVERY_COLUMN, PLAIN),
+    ("gain of small files that are opened once: > 1", OPENED, SMALL),
+    ("gain of small file sets that are judged together: > 1", EACH_ALONE, SMALL),
 )
 
 
@@ -43,7 +48,7 @@ def shapes(events: int) -> dict[str, Shape]:
         "long": Shape(events * LONG, seconds=LONG * 3_600),
         "groups-1000": Shape(round(events * MANY), seconds=1_440),
         "groups-95000": Shape(round(events * MANY), groups=95_000, seconds=1_440),
-        "short": Shape(round(events * SHORT)),
+        "small": Shape(round(events * SMALL_SETS), file_set_seconds=2),
     }
 
 
@@ -58,17 +63,18 @@ def measured(folder: Path, events: int, runs: int) -> tuple[Turns, list[str]]:
     make_all(folder, shapes(events))
     cores = [1, 2][: len(os.sched_getaffinity(0))]
     with processes(folder, cores) as turns:
-        turns.take([HOTTEST, ZIPF, PLAIN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)
+        turns.take([HOTTEST, ZIPF, PLAIN, EVERY_COLUMN, FEW_GROUPS, MANY_GROUPS], runs, unseen=UNSEEN)
         turns.take([arm for arm in CORES if arm.cores in cores], runs // 2, unseen=1, in_a_row=IN_A_ROW)
         turns.take([arm for arm in (ALONE, AT_ONCE) if arm.cores in cores], runs // 2, unseen=1)
-        turns.take([SENSOR_LOOP, LAZY_LOOP, SQL], 1, unseen=0)
+        turns.take([SMALL, OPENED, EACH_ALONE], max(1, runs // 4), unseen=1)
+        turns.take([SENSOR_LOOP, LAZY_LOOP], 1, unseen=0)
     _agree(turns, events)
     return turns, list(_lines(turns, events / 1e6))
 
 
 def _share(name: str) -> float:
     """Return the share of the requested decisions that a directory holds."""
-    return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "long": LONG}.get(name, 1.0)
+    return {"groups-1000": MANY, "groups-95000": MANY, "small": SMALL_SETS, "long": LONG}.get(name, 1.0)
 
 
 def _agree(turns: Turns, events: int) -> None:

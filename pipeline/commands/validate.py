@@ -13,7 +13,6 @@ from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear
 from pipeline.commands.execution.inputs import INPUT_OF_ENGINE, opener
 from pipeline.commands.execution.options import SPARK, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT_OF_ENGINE, SPARK_OUTPUT
-from pipeline.errors import BadInputError
 from pipeline.files import check_new
 from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
 from sluice.object_store import is_url
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Also check groups and bounds against this quota file, which was in effect.",
 )
-@click.option("--cross-check", is_flag=True, help="Also recompute each throttle time in SQL. Needs --engine spark and complete data.")
 @click.option(
     "--against-broker",
     is_flag=True,
@@ -63,13 +61,10 @@ def validate(
     violations: AnyPath | str | None,
     common: Common,
     *,
-    cross_check: bool,
     against_broker: bool,
 ) -> None:
     """Recompute each recorded throttle decision exactly, and print the first divergence of each quota group."""
     is_there = is_url(source)
-    if cross_check and (common.engine != SPARK or is_there):
-        raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     every_byte = out is not None or violations is not None or common.form == "html"
     is_of_spark = is_there and common.engine == SPARK
     reads_here = quotas is not None or against_broker
@@ -82,7 +77,7 @@ def validate(
         place = None if out is None else opened(out)
         by_file = _check_by_file(_directory(source, opened, common), opened(quotas), common) if quotas is not None else {}
         compared = _compare(_directory(source, opened, common), common) if against_broker else None
-        asked = _Asked(every_byte, cross_check, max_violations, violations, by_file)
+        asked = _Asked(every_byte, max_violations, violations, by_file)
         verdict = _judge(source, common, asked)
         if compared is not None:
             verdict.against_broker, lost = compared
@@ -100,7 +95,6 @@ class _Asked(NamedTuple):
     """What is judged, and where the table of divergences goes: on Spark a URL is a text, for the local engine a path of a store."""
 
     every_byte: bool
-    cross_check: bool
     max_violations: int
     table: AnyPath | str | None
     by_file: "dict[RunKey, Findings]"
@@ -112,7 +106,7 @@ def _judge(source: str, common: Common, asked: _Asked) -> "Verdict":
         from pipeline.spark.validation.validate import validate as validate_on_spark
         from pipeline.spark.written import write_new
 
-        wanted = Wanted(asked.max_violations, more=asked.by_file, in_sql=asked.cross_check, every_byte=asked.every_byte)
+        wanted = Wanted(asked.max_violations, more=asked.by_file, every_byte=asked.every_byte)
         if asked.table is not None:
             assert isinstance(asked.table, (Path, str))
             wanted = replace(wanted, use=functools.partial(write_new, "--violations", asked.table))

@@ -60,10 +60,7 @@ _JUDGED: Final = (
     "Each decision was recomputed from the events in the files: live samples, their sum, window, rate and throttle time;"
     " for a controller mutation, the balance of its token bucket. There is no tolerance."
 )
-_OTHERWISE: Final = (
-    "Long run: rates over a minute and more, compared with the maximum of Kafka's algorithm."
-    " In SQL: every throttle time, by another computation."
-)
+_OTHERWISE: Final = "Long run: rates over a minute and more, compared with the maximum of Kafka's algorithm."
 _AGAINST_BROKER: Final = (
     "Compares throttle times of brokers, which enforce the quotas, with those of Sluice for the same responses."
     " Median: Sluice's minus the broker's; p95"

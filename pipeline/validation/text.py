@@ -96,10 +96,3 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield "all workers", f"at most {shared.highest_ratio:.3f} of a bound in 10 s"
     for fleet in verdict.fleets:
         yield from _fleet(fleet)
-    if verdict.cross_check is not None:
-        cross_check = verdict.cross_check
-        decisions, differences = counted(cross_check.decisions, "decision"), counted(cross_check.differences, "difference")
-        yield (
-            "in SQL",
-            f"{decisions}, {differences}, {cross_check.left_out:,} left out, since rounding depends on the order of additions",
-        )

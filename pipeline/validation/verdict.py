@@ -18,22 +18,6 @@ from pipeline.validation.shared_usage import SharedUsage
 from pipeline.validation.whole_run import RunVerdict
 
 
-@dataclass(frozen=True, slots=True)
-class CrossCheck:
-    """The result of the cross-check of all recorded throttle times in SQL.
-
-    Attributes:
-        left_out: number of decisions that SQL cannot judge: only the order of additions decides, or the time is above 24 days.
-    """
-
-    decisions: int
-    differences: int
-    left_out: int
-
-    def __add__(self, other: "CrossCheck") -> "CrossCheck":
-        return CrossCheck(self.decisions + other.decisions, self.differences + other.differences, self.left_out + other.left_out)
-
-
 @dataclass(slots=True)
 class Verdict:
     """The verdict over all runs of a metering directory.
@@ -47,7 +31,6 @@ class Verdict:
         incomplete: known losses, one line each: gaps that the proxy reported, truncated file sets, runs without an end.
         manifests: SHA-256 of every judged manifest, by its path.
         long_runs: long-run rates of the groups that were active for a minute or more.
-        cross_check: the result in SQL, when requested.
         against_broker: the comparison with the brokers' throttle times by group, when requested.
         observed: throttles that were decided without effect on a client, because the mode or a switch was `observe`.
         shared: figures about workers that share usage; None when no workers do.
@@ -67,7 +50,6 @@ class Verdict:
     manifests: dict[str, str] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
     long_runs: LongRuns = field(default_factory=LongRuns)
-    cross_check: CrossCheck | None = None
     against_broker: list[Compared] | None = None
     observed: Observed = field(default_factory=Observed)
     shared: SharedUsage | None = None
@@ -91,9 +73,7 @@ class Verdict:
     @property
     def objections(self) -> list[str]:
         """Differences that checks other than the replay found, one line for each check."""
-        in_sql = 0 if self.cross_check is None else self.cross_check.differences
-        lines = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
-        return lines + ([f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else [])
+        return [f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else []
 
     @property
     def groups_apart(self) -> int:
@@ -101,7 +81,7 @@ class Verdict:
         return sum(one.verdict == APART for one in self.against_broker or ())
 
     def concerns(self, key: RunKey) -> bool:
-        """Whether a run has divergences. Differences of the cross-check and of brokers concern all runs."""
+        """Whether a run has divergences. Differences of brokers concern all runs."""
         return bool(self.objections) or (key in self.findings and self.findings[key].total > 0)
 
     @property
@@ -166,7 +146,6 @@ class Verdict:
             "fleets": [fleet.as_dict() for fleet in self.fleets],
             "removed": self.removed,
             "incomplete": self.incomplete,
-            "cross_check": None if self.cross_check is None else asdict(self.cross_check),
             "against_broker": None if self.against_broker is None else [asdict(one) for one in self.against_broker],
             "first_divergences": [divergence.as_row() for divergence in self.divergences(max_violations)],
             "manifests": self.manifests,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from metering_format.places import CONTINUED
 from pipeline.file_set import FileSet
 from pipeline.file_sets import runs_checked
 from pipeline.manifest import RunKey, check_held, found_manifests
@@ -20,7 +19,6 @@ from pipeline.spark.remote import removed_at, runs_at, session_of_files
 from pipeline.spark.validation.judging import JUDGED, Chunk, chunks_of, judged_chunks, judged_chunks_at, shares_of_runs
 from pipeline.spark.validation.manifests import check_undamaged_at
 from pipeline.spark.validation.shared import judged_shared, judged_shared_at
-from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.whole_runs import LATER, Later, UseDivergences, add_whole_runs, rows_of_later
 from pipeline.validation.local import manifest_hashes, manifests_of
 from pipeline.validation.verdict import Verdict, add_completeness
@@ -41,14 +39,12 @@ class Wanted:
         max_violations: number of groups whose first divergence comes to the driver.
         use: gets the frame of the first divergences of all groups.
         more: what other checks found, by run.
-        in_sql: also recompute the throttle times in SQL; this requires complete runs, and local files.
         every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
     """
 
     max_violations: int = MAX_VIOLATIONS
     use: UseDivergences = _unused
     more: Mapping[RunKey, Findings] = field(default_factory=dict)
-    in_sql: bool = False
     every_byte: bool = False
 
 
@@ -106,9 +102,6 @@ def validate_runs(spark: Any, found: LocalRuns, wanted: Wanted = Wanted()) -> Ve
     add_completeness(verdict, manifests_of(runs), removed_runs(directory))
     with judged_shared(spark, verdict, directory, runs, shares_of_runs(chunks)) as shared:
         _add_runs(spark, verdict, judged_chunks(spark, directory, chunks), shared, chunks, wanted)
-    if wanted.in_sql and not verdict.incomplete and not verdict.removed:
-        whole = [one for file_sets in runs.values() for one in file_sets if CONTINUED not in one.manifest.settings]
-        verdict.cross_check = cross_check(spark, directory, whole)
     return verdict
 
 

@@ -12,21 +12,16 @@ from typing import Any
 import pytest
 
 from bench.metering.trace import Shape, decide, write
-from metering_format.event_kinds import CHARGED, REFUSED
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
 from pipeline.spark.failures import HEAP, error_of, jvm_exit_error, reported_in_one_line, reporting_jvm_exit, stopped
 from pipeline.spark.validation import judging
 from pipeline.spark.validation.judging import CHUNKS_MAX, TASKS_PER_CORE, chunks_of, tasks_for
-from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import Wanted, local_runs, validate_remote, validate_runs
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
-from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import quick_jvm
-from tests.pipeline.validation.test_buckets import forgotten, let_through, longer, turned_away
-from tests.pipeline.validation.test_validation import batches, change_unread, missed, one_byte, sensors
+from tests.pipeline.validation.test_validation import batches, change_unread, missed, sensors
 from tests.support.metering.metering_buckets import Buckets, write_buckets
 from tests.support.metering.metering_directory import write_directory
 from tests.support.metering.metering_paced import admitted, write_paced
@@ -247,55 +242,6 @@ def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
     assert ours[0].startswith(f"sluice: {said}")
     assert "Traceback" not in done.stderr
     assert "--driver-memory" in ours[0]
-
-
-@pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
-def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
-    """The check in SQL over whole runs accepts right waits, and finds a wrong wait or value."""
-    write_directory(tmp_path, batches(), sensors(), mutate=mutation)
-    file_sets = [file_set for file_sets in checked_runs(tmp_path).values() for file_set in file_sets]
-    reported = cross_check(spark, tmp_path, file_sets)
-    assert reported.decisions == 2_400
-    assert reported.left_out < 5
-    assert (reported.differences > 0) == (validate(tmp_path).violations > 0)
-
-
-def one_more_before_a_wait(tables: dict[str, list[dict[str, Any]]]) -> None:
-    own = [row for row in tables["events"] if row["group_ref"] == 0]
-    at = next(at for at, row in enumerate(own) if row["kind"] == REFUSED and own[at - 1]["kind"] == CHARGED)
-    own[at - 1]["value"] += 1
-
-
-def in_sql(spark: Any, directory: Path) -> CrossCheck:
-    return cross_check(spark, directory, [file_set for file_sets in checked_runs(directory).values() for file_set in file_sets])
-
-
-@pytest.mark.parametrize(
-    "mutation", [longer, forgotten, let_through, turned_away, one_more_before_a_wait], ids=lambda mutation: mutation.__name__
-)
-def test_sql_finds_what_is_wrong_with_a_bucket(spark: Any, tmp_path: Path, mutation: Any) -> None:
-    """Without recorded balances the check in SQL finds a wrong wait, a wrong refusal and a wrong number of a token bucket."""
-    reported = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
-    assert (reported.decisions, reported.differences > 0) == (300, True)
-
-
-def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
-    """The check in SQL recomputes each wait of a bucket over file sets and bound changes, and counts samples beside them."""
-
-    def changing(buckets: Buckets) -> None:
-        buckets.play(150, random.Random(4))
-        buckets.change(0, 0.7)
-        buckets.play(150, random.Random(5))
-        buckets.change(0, 60.0)
-
-    buckets = Buckets([5.0, 0.3, 40 / 3])
-    reported = in_sql(spark, write_buckets(tmp_path / "buckets", buckets, [changing, lambda it: it.play(300, random.Random(6)), changing]))
-    assert (reported.decisions, reported.differences) == (900, 0)
-    assert reported.left_out < 10
-    shape = Shape(20_000, groups=40, seconds=100, file_set_seconds=50, quota_type="ControllerMutation", unrecord_share=0.02)
-    reported = in_sql(spark, write(tmp_path / "trace", shape, decide(shape)))
-    assert (reported.decisions, reported.differences) == (20_000, 0)
-    assert reported.left_out < 10
 
 
 def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:

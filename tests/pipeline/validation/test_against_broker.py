@@ -14,7 +14,7 @@ from pipeline.file_sets import checked_runs
 from pipeline.report.validate_page import draw_verdict
 from pipeline.tasks import run_local
 from pipeline.validation.against_broker import ALIKE, APART, ESTIMATE, WITHHELD, Compared, compare, quantile
-from pipeline.validation.verdict import CrossCheck, Verdict
+from pipeline.validation.verdict import Verdict
 from sluice_cli.meter import meter
 from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
@@ -125,13 +125,13 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_what_the_exit_code_is(tmp_path: Path) -> None:
-    """With groups apart, or waits that SQL finds wrong, JSON and page have no exact verdict either."""
+    """With groups apart JSON and page have no exact verdict either."""
     code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]), "--format", "json")
     assert (code, json.loads(text)["verdict"]) == (1, "differences")
-    for differences, said in ((0, "exact"), (3, "differences")):
-        verdict = Verdict(cross_check=CrossCheck(10, differences, 0))
+    for directory_name, pair, said in (("alike", (1_000, 1_000), "exact"), ("other", (5_000, 0), "differences")):
+        verdict = Verdict(against_broker=compared(tmp_path / directory_name, [("Produce", 0, 7, *pair)]))
         assert (verdict.as_dict(50)["verdict"], verdict.holds) == (said, said == "exact")
-        assert ("3 waits differ in SQL" in draw_verdict(verdict, 50)) == (not verdict.holds)
+        assert ("the brokers throttle 1 group otherwise" in draw_verdict(verdict, 50)) == (not verdict.holds)
 
 
 def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
