@@ -5,9 +5,8 @@ from typing import Any
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import session_for
+from pipeline.commands.execution.inputs import store_of_spark
 from pipeline.commands.execution.options import LOCAL, SPARK, Common, common_options
-from sluice.object_store import ObjectStore
 
 
 def by_hadoop(command: click.Command) -> click.Command:
@@ -22,14 +21,8 @@ def by_hadoop(command: click.Command) -> click.Command:
     @clear_errors
     @common_options(LOCAL, SPARK)
     def callback(context: click.Context, directory: str, common: Common, **options: Any) -> None:
-        with session_for(directory, common) as spark:
-            context.invoke(change, directory=directory if spark is None else _store_at(spark, directory), **options)
+        with store_of_spark(directory, common) as store:
+            context.invoke(change, directory=directory if store is None else store, **options)
 
     added = getattr(callback, "__click_params__", [])
     return click.Command(command.name, params=[*command.params, *reversed(added)], callback=callback, help=command.help)
-
-
-def _store_at(spark: Any, url: str) -> ObjectStore:
-    from pipeline.spark.hadoop_files import hadoop_store
-
-    return hadoop_store(spark, url)

@@ -1,13 +1,11 @@
 """`sluice meter inspect`."""
 
-from typing import Any
-
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
-from pipeline.commands.execution.inputs import session_for
+from pipeline.commands.execution.inputs import store_of_spark
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.storage.paths import AnyPath, path_of
+from pipeline.storage.paths import StoreDirectory, StorePath, path_of
 
 
 @click.command()
@@ -19,14 +17,8 @@ def inspect(file: str, common: Common) -> None:
     from pipeline.commands.execution.output import write_output
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
 
-    with session_for(file, common) as spark:
-        path = path_of(file) if spark is None else _path_at(spark, file)
+    with store_of_spark(file, common) as store:
+        path = path_of(file) if store is None else StorePath(StoreDirectory(store))
         found = inspected(path)
     lines = [*lines_of(found), *(column_lines(found) if common.explain else ())]
     write_output(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(path.name, found))
-
-
-def _path_at(spark: Any, url: str) -> AnyPath:
-    from pipeline.spark.hadoop_files import hadoop_path
-
-    return hadoop_path(spark, url)

@@ -12,6 +12,7 @@ from pipeline.storage.paths import path_of
 
 if TYPE_CHECKING:
     from metering_format.manifest import Manifest
+    from pipeline.manifest import RunKey
 
 
 @click.command("verify-manifests")
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
 @common_options("local", "spark", explain="Print the checked files and bytes of each file set.")
 def verify_manifests(directory: str, common: Common) -> None:
     """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
+    from pipeline.chain import broken_links
     from pipeline.commands.execution.output import write_output
+    from pipeline.manifest import by_run
     from pipeline.text import counted
 
-    manifests, problems = _compared(directory, common)
+    manifests, removed, problems = _compared(directory, common)
+    problems += [line for _, line in broken_links(by_run(manifests).values(), removed)]
     files = sum(len(manifest.files) for manifest in manifests)
     lines = [*problems, f"{counted(len(manifests), 'manifest')}, {counted(files, 'file')}, {counted(len(problems), 'problem')}"]
     sets = [_row(manifest) for manifest in manifests]
@@ -38,20 +42,18 @@ def verify_manifests(directory: str, common: Common) -> None:
         sys.exit(INCOMPLETE)
 
 
-def _compared(directory: str, common: Common) -> "tuple[list[Manifest], list[str]]":
-    """Return the manifests, and a line for each difference."""
+def _compared(directory: str, common: Common) -> "tuple[list[Manifest], dict[RunKey, int], list[str]]":
+    """Return the manifests, the runs of which retention removed file sets, and a line for each file that differs."""
     if common.engine == SPARK:
-        from pipeline.spark.validation.manifests import verified
+        from pipeline.spark.validation.manifests import compared
 
-        return verified(directory, common.session)
-    from pipeline.chain import broken_links
-    from pipeline.manifest import by_run, find_manifests, problems_in
+        return compared(directory, common.session)
+    from pipeline.manifest import find_manifests, problems_in
     from pipeline.removed import removed_runs
 
     place = path_of(directory)
     manifests = find_manifests(place)
-    broken = broken_links(by_run(manifests).values(), removed_runs(place))
-    return manifests, [*problems_in(place, manifests), *(line for _, line in broken)]
+    return manifests, removed_runs(place), problems_in(place, manifests)
 
 
 def _row(manifest: "Manifest") -> dict[str, Any]:

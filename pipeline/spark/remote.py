@@ -240,7 +240,6 @@ def listed_files(spark: Any, root: str, listed: Mapping[str, Listed]) -> Any:
         IncompleteError: a folder is missing.
     """
     from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
 
     folders, names = ({split[at] for split in map(posixpath.split, listed)} for at in (0, 1))
     if not names:
@@ -251,15 +250,18 @@ def listed_files(spark: Any, root: str, listed: Mapping[str, Listed]) -> Any:
         raise _missing_folder(root, listed, error) from error
     # Spark reads no file whose `_metadata` a condition excludes; other characters are encoded there
     name = "_metadata.file_name" if all(map(_PLAIN_NAME.fullmatch, names)) else "substring_index(path, '/', -1)"
-    below = F.expr(f"substring(path, {len(root) + 2})").alias("path")
-    return found.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})").select(below, "content")
+    return _held(root, found.where(f"{name} IN ({','.join(map(_quoted, sorted(names)))})"))
 
 
 def all_files(spark: Any, root: str) -> Any:
     """Return a frame of `path` below a directory, and `content`, of all its Parquet files."""
+    return _held(root, _loaded(spark, root, [""], recursiveFileLookup="true", pathGlobFilter="*.parquet"))
+
+
+def _held(root: str, found: Any) -> Any:
+    """Return `path` below a directory, and `content`, of the files of a frame of `binaryFile`."""
     from pyspark.sql import functions as F
 
-    found = _loaded(spark, root, [""], recursiveFileLookup="true", pathGlobFilter="*.parquet")
     return found.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
 
 

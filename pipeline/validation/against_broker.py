@@ -121,8 +121,7 @@ def dropped(runs: Mapping[RunKey, Sequence[FileSet]]) -> int:
 def answers_of(part: RunToCompare) -> list[Answers]:
     """Return the answers of each group of a run. Group and client numbers have a meaning only within a run."""
     directory = path_of_job(part.directory)
-    found: dict[_Key, list[_Ints]] = {}
-    _take([FileSet(directory, manifest) for manifest in part.manifests], found)
+    found = _throttles_of([FileSet(directory, manifest) for manifest in part.manifests])
     return [Answers(key, _counted(np.concatenate(pieces))) for key, pieces in found.items()]
 
 
@@ -134,8 +133,9 @@ def _counted(throttles: _Ints) -> list[tuple[int, int, int]]:
     return [(broker, sluice, count) for (broker, sluice), count in zip(pairs.tolist(), counts.tolist(), strict=True)]
 
 
-def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
-    """Add the rows of a run to `parts` by group."""
+def _throttles_of(file_sets: Sequence[FileSet]) -> dict[_Key, list[_Ints]]:
+    """Return the rows of a run, throttle times of the broker and of Sluice, by group."""
+    found: dict[_Key, list[_Ints]] = {}
     groups: dict[int, dict[str, Any]] = {}
     clients: dict[int, dict[str, Any]] = {}
     for file_set in file_sets:
@@ -152,7 +152,8 @@ def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
         for at, (group_ref, client_ref, fetches) in enumerate(kinds.tolist()):
             quota_type = _FETCH if fetches else "Produce"
             key = _key(groups.get(group_ref), clients.get(client_ref), quota_type)
-            parts.setdefault(key, []).append(throttles[kind_of.reshape(-1) == at])
+            found.setdefault(key, []).append(throttles[kind_of.reshape(-1) == at])
+    return found
 
 
 def _key(group: dict[str, Any] | None, client: dict[str, Any] | None, quota_type: str) -> _Key:

@@ -11,7 +11,7 @@ from pipeline.commands.execution.outputs import RefusedPathError
 from pipeline.errors import BadInputError
 from pipeline.session_settings import SessionSettings
 from pipeline.storage.paths import AnyPath, is_of_hadoop, path_of
-from sluice.object_store import is_url, shown_url
+from sluice.object_store import ObjectStore, is_url, shown_url
 
 
 class InputPath(click.ParamType[Any]):
@@ -79,8 +79,7 @@ def opener(engine: str, settings: SessionSettings, given: Sequence[Given], *, py
         yield _opened
         return
     if engine != SPARK:
-        option, url = urls[0]
-        refuse_hadoop(url, option)
+        raise _needs_spark(" ".join((urls[0][0], shown_url(urls[0][1]))))
     from pipeline.spark.hadoop_files import hadoop_path
     from pipeline.spark.session import session
 
@@ -88,24 +87,13 @@ def opener(engine: str, settings: SessionSettings, given: Sequence[Given], *, py
         yield lambda value: hadoop_path(spark, value) if isinstance(value, str) else value
 
 
-def refuse_hadoop(url: str, option: str = "") -> None:
-    """Refuse a URL that only Spark can open.
-
-    Args:
-        url: the value of an option or argument.
-        option: the option.
-
-    Raises:
-        BadInputError: it is the URL of no object store.
-    """
-    if is_of_hadoop(url):
-        named = f"{option} {shown_url(url)}".lstrip()
-        raise BadInputError(f"{named}: is a URL of no object store, so only Hadoop can know it; add --engine spark")
+def _needs_spark(named: str) -> BadInputError:
+    return BadInputError(f"{named}: is a URL of no object store, so only Hadoop can know it; add --engine spark")
 
 
 @contextlib.contextmanager
-def session_for(place: str, common: Common) -> Iterator[Any]:
-    """Yield a session that reads a URL by Hadoop; None with the local engine. For a command that does not run its work on Spark.
+def store_of_spark(place: str, common: Common) -> Iterator[ObjectStore | None]:
+    """Yield what Hadoop opens at a URL; None with the local engine. For a command that does not run its work on Spark.
 
     Args:
         place: the argument of the command.
@@ -115,15 +103,17 @@ def session_for(place: str, common: Common) -> Iterator[Any]:
         BadInputError: Spark is asked for, and the place is a path; or Spark is not, and only Hadoop knows the URL.
     """
     if common.engine != SPARK:
-        refuse_hadoop(place)
+        if is_of_hadoop(place):
+            raise _needs_spark(shown_url(place))
         yield None
         return
     if not is_url(place):
         raise BadInputError(f"--engine spark: {place} is on this machine, so this command reads it without Spark; leave it out")
+    from pipeline.spark.hadoop_files import hadoop_store
     from pipeline.spark.session import session
 
     with session(common.session) as spark:
-        yield spark
+        yield hadoop_store(spark, place)
 
 
 def _opened(value: AnyPath | str) -> AnyPath:

@@ -1,34 +1,33 @@
 """Compares files with their manifests on Spark: workers read each file once, and compute its SHA-256. The driver gets the differences."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from metering_format.manifest import Manifest
-from pipeline.chain import broken_links
-from pipeline.manifest import Listed, by_run, damaged, find_manifests, listed_in
+from pipeline.manifest import Listed, RunKey, damaged, find_manifests, listed_in
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.hadoop_files import HadoopFiles
 from pipeline.spark.remote import all_files, listed_files, removed_at, runs_at, session_of_files
 from pipeline.spark.written import url_of
-from pipeline.storage.paths import AnyPath, path_of, path_of_messages
+from pipeline.storage.paths import AnyPath, path_of, path_of_messages, text_of
 from sluice.object_store import is_url
 
 _ENTRIES: Final = ("at", "path", "sha256", "bytes", "rows", "file_set")
 
 
-class Verified(NamedTuple):
-    """The manifests of a directory, and a line for each difference."""
+class Compared(NamedTuple):
+    """The manifests of a directory, the runs of which retention removed file sets, and a line for each file that differs."""
 
     manifests: list[Manifest]
+    removed: dict[RunKey, int]
     problems: list[str]
 
 
-def verified(place: str, settings: SessionSettings) -> Verified:
-    """Compare all files of a metering directory with their manifests, and each manifest with the one before it.
+def compared(place: str, settings: SessionSettings) -> Compared:
+    """Compare all files of a metering directory with their manifests.
 
     Args:
         place: a path that every machine of the session can read, or URL of a file system that Hadoop supports.
@@ -43,16 +42,17 @@ def verified(place: str, settings: SessionSettings) -> Verified:
         with session(settings) as spark:
             root, runs, _ = runs_at(spark, place)
             manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
-            with session_of_files(spark, manifests) as own:
-                problems = _differences(path_of_messages(place), manifests, all_files(own, root))
-            removed = removed_at(spark, place)
-    else:
-        directory = path_of(place)
-        manifests, removed = find_manifests(directory), removed_runs(directory)
-        with session(settings) as spark, session_of_files(spark, manifests) as own:
-            root = HadoopFiles(spark, url_of(Path(place.removeprefix("file://")).resolve())).root
-            problems = _differences(directory, manifests, all_files(own, root))
-    return Verified(manifests, [*problems, *(line for _, line in broken_links(by_run(manifests).values(), removed))])
+            return Compared(manifests, removed_at(spark, place), _all_differences(spark, root, path_of_messages(place), manifests))
+    directory = path_of(place)
+    manifests = find_manifests(directory)
+    with session(settings) as spark:
+        root = HadoopFiles(spark, url_of(text_of(directory))).root
+        return Compared(manifests, removed_runs(directory), _all_differences(spark, root, directory, manifests))
+
+
+def _all_differences(spark: Any, root: str, directory: AnyPath, manifests: Sequence[Manifest]) -> list[str]:
+    with session_of_files(spark, manifests) as own:
+        return _differences(directory, manifests, all_files(own, root))
 
 
 def check_undamaged_at(spark: Any, place: str, root: str, blamed: Sequence[Manifest]) -> None:

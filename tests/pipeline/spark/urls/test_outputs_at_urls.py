@@ -74,6 +74,11 @@ def change(path: Path) -> None:
     path.write_bytes(data)
 
 
+def directory_of(path: Path) -> Path:
+    """Return the metering directory of a file."""
+    return next(parent for parent in path.parents if parent.name == "in")
+
+
 def lose_table(path: Path) -> None:
     """Remove all files of the table."""
     shutil.rmtree(next(parent for parent in path.parents if parent.parent.name == "in"))
@@ -81,12 +86,12 @@ def lose_table(path: Path) -> None:
 
 def lose_manifest(path: Path) -> None:
     """Remove the manifest of a file set in the middle, so that the chain is broken."""
-    sorted((next(parent for parent in path.parents if parent.name == "in") / "manifests").rglob("*.json"))[2].unlink()
+    sorted((directory_of(path) / "manifests").rglob("*.json"))[2].unlink()
 
 
 def retain(path: Path) -> None:
     """Remove the first file set, and say so in the ledger of removed ones."""
-    directory = next(parent for parent in path.parents if parent.name == "in")
+    directory = directory_of(path)
     first = find_manifests(directory)[0]
     ledger = {"kind": LEDGER_KIND, "proxy_id": first.proxy_id, "runs": [{"run_id": first.run_id, "last_seq": first.last_seq}]}
     (directory / REMOVED).mkdir()
@@ -136,7 +141,7 @@ def test_file_sets_at_a_url_are_changed(typed: Typed, lake: str, folder: Path, w
     if command == "forget":
         assert there.stdout == here.stdout
     for place in ("in", "copy"):
-        [manifests] = [find_manifests(folder / place)]
+        manifests = find_manifests(folder / place)
         contents = files_below(folder / place)
         assert len(manifests) == (6 if command == "forget" else 1)
         assert any(b"orders" in content for content in contents.values()) is (command == "compact")
